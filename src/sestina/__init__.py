@@ -1,0 +1,1 @@
+"""Reinforcement learning of long-reasoning language models in which the rollout is fast."""

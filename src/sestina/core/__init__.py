@@ -1,0 +1,1 @@
+"""Identifiers, units, errors and contracts shared by every layer; stdlib and numpy only."""

@@ -1,0 +1,1 @@
+"""Models on disk, in the Hugging Face exchange format; nothing of how they run."""

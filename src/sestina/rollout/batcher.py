@@ -1,0 +1,198 @@
+"""Which tokens the next forward pass holds: continuous batching with chunked prefill and preemption by recompute.
+
+A running request has `computed` tokens in the KV cache out of `length` known ones. A step computes more of them, and
+where it reaches the last known token it draws the next. Decoding requests (one token behind) come first, then those in
+prefill, then waiting ones, oldest first, as long as rows, slots and pages last. When a decoding request needs a page
+and none is left, the request admitted last gives up its pages and waits again, keeping what it has produced (as vLLM
+and SGLang do).
+
+A page is published in the prefix tree as soon as its last token is *planned*: kernels write a layer's KV before they
+read it, so the samples of a group share their prompt even when they are admitted in one step.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sestina.core.units import LogprobArray, Seconds, TokenArray
+from sestina.rollout.engine import Finish
+from sestina.rollout.job import Job
+from sestina.rollout.pages import PAGE_TOKENS, PagePool, pages_for
+from sestina.rollout.slots import SlotTable
+
+IntArray = npt.NDArray[np.int32]
+
+WATERMARK = 0.01
+"""Share of pages that admission leaves free, so that what runs can grow before it must preempt (vLLM's value)."""
+
+
+@dataclass(slots=True)
+class Step:
+    """R rows of one forward pass, of which S draw a token: first the decoding requests, then the prefills."""
+
+    slots: IntArray
+    """[R] row of the slot table."""
+    positions: IntArray
+    """[R] index of the token in its sequence."""
+    sampled: IntArray | None
+    """[S] indices into the R rows; None when every row draws, as in pure decoding."""
+    prefills: list[tuple[Job, int]]
+    """Requests in prefill and how many of their tokens are in this step."""
+
+    @property
+    def drawing(self) -> IntArray:
+        """[S] row of the slot table of each row that draws a token."""
+        return self.slots if self.sampled is None else self.slots[self.sampled]
+
+
+class Batcher:
+    """Owns the queues, the slot table and the page pool of one engine."""
+
+    def __init__(self, *, slots: SlotTable, pool: PagePool, max_step_tokens: int) -> None:
+        self.slots = slots
+        self.pool = pool
+        self.waiting: deque[Job] = deque()
+        self.running: dict[int, Job] = {}
+        """By slot, in order of admission."""
+        self._max_step_tokens = max_step_tokens
+        self._watermark = int(pool.num_pages * WATERMARK)
+        self._decoding = np.zeros(0, np.int32)
+        self._prefilling: list[Job] = []
+
+    def plan(self, now: Seconds) -> Step:
+        """Choose the rows of the next step; allocates and publishes pages, admits and preempts requests."""
+        self._grow_decoding()
+        budget = self._max_step_tokens - len(self._decoding)
+        prefills: list[tuple[Job, int]] = []
+        for job in self._prefilling:
+            budget -= self._plan_prefill(job, budget, prefills)
+        while budget > 0 and self.waiting and self._admit(self.waiting[0], now):
+            budget -= self._plan_prefill(self.waiting.popleft(), budget, prefills)
+        return self._lay_out(prefills)
+
+    def complete(
+        self, step: Step, tokens: TokenArray, logprobs: LogprobArray, stop_token: int
+    ) -> list[tuple[Job, Finish]]:
+        """Record the drawn tokens [S]; return the chunks that ended, which have then left the slot table."""
+        table = self.slots
+        table.computed[self._decoding] += 1
+        for job, count in step.prefills:
+            table.computed[job.slot] += count
+            job.prefilled_tokens += count
+        slots = step.drawing
+        length = table.length[slots]
+        table.tokens[slots, length] = tokens
+        table.logprobs[slots, length] = logprobs
+        table.length[slots] = length + 1
+        stopped = tokens == stop_token
+        ended = stopped | (length + 1 >= table.limit[slots])
+        if step.prefills or ended.any():
+            self._decoding = slots[~ended]
+            drawn = set(slots.tolist())
+            self._prefilling = [job for job in self._prefilling if job.slot not in drawn]
+        finished = [(self.running[int(slots[i])], bool(stopped[i])) for i in np.flatnonzero(ended)]
+        return [(self._leave(job), "stop" if stop else job.finish_at_limit()) for job, stop in finished]
+
+    def abort(self, job: Job) -> None:
+        """Take a waiting or running chunk out, keeping what it has produced."""
+        if job.slot < 0:
+            self.waiting.remove(job)
+        else:
+            self._leave(job)
+
+    def _behind(self, job: Job) -> int:
+        return int(self.slots.length[job.slot] - self.slots.computed[job.slot]) if job.slot >= 0 else 0
+
+    def _grow_decoding(self) -> None:
+        """Give every decoding request that starts a page a new one, preempting while there is none."""
+        at_page_start = self.slots.computed[self._decoding] % PAGE_TOKENS == 0
+        for job in [self.running[slot] for slot in self._decoding[at_page_start].tolist()]:
+            while job.slot >= 0 and not self._append_page(job):
+                self._preempt(self.running[next(reversed(self.running))])
+
+    def _append_page(self, job: Job) -> bool:
+        self._publish(job, int(self.slots.computed[job.slot]))
+        page = self.pool.allocate()
+        if page is None:
+            return False
+        self.slots.block_tables[job.slot, len(job.pages)] = page
+        job.pages.append(page)
+        return True
+
+    def _plan_prefill(self, job: Job, budget: int, prefills: list[tuple[Job, int]]) -> int:
+        count = min(self._behind(job), budget)
+        if count:
+            prefills.append((job, count))
+            self._publish(job, int(self.slots.computed[job.slot]) + count)
+        return count
+
+    def _admit(self, job: Job, now: Seconds) -> bool:
+        """Move a waiting request to the slot table if a row and its pages are there."""
+        if not self.slots.num_free:
+            return False
+        pages = self.pool.match(job.known[:-1])
+        missing = pages_for(len(job.known)) - len(pages)
+        if self.pool.num_available - missing < (self._watermark if self.running else 0):
+            self.pool.release(pages)
+            return False
+        self._enter(job, pages, missing)
+        job.started_s = now if job.started_s is None else job.started_s
+        return True
+
+    def _enter(self, job: Job, matched: list[int], missing: int) -> None:
+        table, request = self.slots, job.request
+        job.slot = table.take(job.known, limit=job.limit, key=job.key, temperature=request.temperature)
+        table.logprobs[job.slot, job.base : job.base + len(job.logprobs)] = job.logprobs
+        table.computed[job.slot] = len(matched) * PAGE_TOKENS
+        job.cached_tokens += len(matched) * PAGE_TOKENS
+        job.num_published = len(matched)
+        fresh = [page for page in (self.pool.allocate() for _ in range(missing)) if page is not None]
+        job.pages = matched + fresh
+        table.block_tables[job.slot, : len(job.pages)] = job.pages
+        self.running[job.slot] = job
+        self._prefilling.append(job)
+
+    def _publish(self, job: Job, computed: int) -> None:
+        """Enter the pages that `computed` tokens fill into the prefix tree."""
+        for i in range(job.num_published, computed // PAGE_TOKENS):
+            self.pool.publish(job.pages[i], job.pages[i - 1] if i else None, self.slots.page_tokens(job.slot, i))
+            job.num_published = i + 1
+
+    def _leave(self, job: Job) -> Job:
+        """Free row and pages of a running request, keeping its tokens in `known`."""
+        table, slot = self.slots, job.slot
+        length = int(table.length[slot])
+        job.known = table.tokens[slot, :length].copy()
+        job.logprobs = table.logprobs[slot, job.base : length].copy()
+        self._publish(job, int(table.computed[slot]))
+        self.pool.release(job.pages)
+        del self.running[slot]
+        self._decoding = self._decoding[self._decoding != slot]
+        self._prefilling = [other for other in self._prefilling if other is not job]
+        table.give_back(slot)
+        job.pages, job.slot = [], -1
+        return job
+
+    def _preempt(self, job: Job) -> None:
+        self._leave(job)
+        job.preemptions += 1
+        self.waiting.appendleft(job)
+
+    def _lay_out(self, prefills: list[tuple[Job, int]]) -> Step:
+        """Write the plan as rows: one per decoding request, then the tokens of each prefill."""
+        computed = self.slots.computed
+        slots, positions = self._decoding, computed[self._decoding]
+        if not prefills:
+            return Step(slots, positions, None, prefills)
+        sampled = np.arange(len(slots), dtype=np.int32)
+        starts = [int(computed[job.slot]) for job, _ in prefills]
+        counts = [count for _, count in prefills]
+        slots = np.concatenate([slots, np.repeat(np.array([job.slot for job, _ in prefills], np.int32), counts)])
+        positions = np.concatenate(
+            [positions, *(np.arange(s, s + n, dtype=np.int32) for s, n in zip(starts, counts, strict=True))]
+        )
+        last = len(sampled) + np.cumsum(counts, dtype=np.int32) - 1
+        complete = [self._behind(job) == count for job, count in prefills]
+        return Step(slots, positions, np.concatenate([sampled, last[complete]]), prefills)

@@ -1,0 +1,67 @@
+"""A chunk on its way through the embedded engine."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sestina.core.units import LogprobArray, Seconds, TokenArray, Version
+from sestina.rollout.engine import ChunkRequest, ChunkResult, Finish
+
+
+def _no_logprobs() -> LogprobArray:
+    return np.zeros(0, np.float32)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """One chunk and what the engine keeps of it outside the slot table."""
+
+    request: ChunkRequest
+    key: int
+    """Noise key of the request (core.noise)."""
+    submitted_s: Seconds
+    known: TokenArray
+    """Tokens to start from: prompt and earlier chunks, and after a preemption this chunk's too."""
+    logprobs: LogprobArray = field(default_factory=_no_logprobs)
+    """Of this chunk's tokens in `known`."""
+    started_s: Seconds | None = None
+    slot: int = -1
+    """Row of the slot table while running."""
+    pages: list[int] = field(default_factory=list)
+    """Held pages in token order."""
+    num_published: int = 0
+    """Leading pages whose content is known to the prefix tree."""
+    prefilled_tokens: int = 0
+    cached_tokens: int = 0
+    preemptions: int = 0
+
+    @property
+    def base(self) -> int:
+        """Tokens known before this chunk."""
+        return len(self.request.prompt) + len(self.request.generated)
+
+    @property
+    def limit(self) -> int:
+        """Number of known tokens at which this chunk ends."""
+        whole = len(self.request.prompt) + self.request.max_new_tokens
+        return min(self.base + self.request.max_tokens, whole)
+
+    def finish_at_limit(self) -> Finish:
+        """Return why a chunk that reached `limit` ended: the response is complete, or only this chunk."""
+        return "length" if self.limit == len(self.request.prompt) + self.request.max_new_tokens else "chunk"
+
+    def result(self, finish: Finish, version: Version, now: Seconds) -> ChunkResult:
+        """Report a chunk that has left the slot table."""
+        return ChunkResult(
+            id=self.request.id,
+            tokens=self.known[self.base :].copy(),
+            logprobs=self.logprobs,
+            finish=finish,
+            version=version,
+            submitted_s=self.submitted_s,
+            started_s=now if self.started_s is None else self.started_s,
+            finished_s=now,
+            prefilled_tokens=self.prefilled_tokens,
+            cached_tokens=self.cached_tokens,
+            preemptions=self.preemptions,
+        )

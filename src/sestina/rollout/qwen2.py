@@ -1,0 +1,158 @@
+"""The Qwen2 forward pass over the rows of one step, on fused weights and preallocated buffers.
+
+Matrix products are PyTorch's, everything between them is `Ops`. Products never see fewer than MIN_GEMM_ROWS rows: with
+1 to 3 the BLAS takes another path, whose sums round differently (DESIGN 4.3).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sestina.core.errors import EngineError
+from sestina.models.shape import ModelShape
+from sestina.rollout.ops import Ops, StepInputs
+from sestina.rollout.pages import PAGE_TOKENS
+
+MIN_GEMM_ROWS = 4
+
+
+@dataclass(slots=True)
+class _Layer:
+    """Fused weights, stored [out, in] and used transposed."""
+
+    input_norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor
+    output: Tensor
+    ffn_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+@dataclass(slots=True)
+class _Buffers:
+    """Activations of one step; views of the largest step's."""
+
+    residual: Tensor
+    hidden: Tensor
+    delta: Tensor
+    qkv: Tensor
+    mixed: Tensor
+    gate_up: Tensor
+    gated: Tensor
+
+
+class Qwen2:
+    """Weights, KV cache and activations of one decoder on one device."""
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        ops: Ops,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        num_pages: int,
+        max_step_tokens: int,
+    ) -> None:
+        self.shape = shape
+        self._ops = ops
+        empty = _Allocator(device, dtype)
+        hidden, query = shape.hidden_size, shape.num_heads * shape.head_size
+        self._embedding = empty(shape.vocab_size, hidden)
+        self._layers = [
+            _Layer(
+                input_norm=empty(hidden),
+                qkv=empty(shape.qkv_size, hidden),
+                qkv_bias=empty(shape.qkv_size),
+                output=empty(hidden, query),
+                ffn_norm=empty(hidden),
+                gate_up=empty(2 * shape.ffn_size, hidden),
+                down=empty(hidden, shape.ffn_size),
+            )
+            for _ in range(shape.num_layers)
+        ]
+        self._norm = empty(hidden)
+        self._head = self._embedding if shape.tied else empty(shape.vocab_size, hidden)
+        page = (shape.num_layers, num_pages, shape.num_kv_heads)
+        self._keys = empty(*page, shape.head_size, PAGE_TOKENS)
+        self._values = empty(*page, PAGE_TOKENS, shape.head_size)
+        rows = max(max_step_tokens, MIN_GEMM_ROWS)
+        widths = (hidden, hidden, hidden, shape.qkv_size, query, 2 * shape.ffn_size, shape.ffn_size)
+        self._all = _Buffers(*(empty(rows, width) for width in widths))
+        self._views: dict[int, _Buffers] = {}
+
+    @torch.inference_mode()
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy a checkpoint's tensors (already checked against the shape) into the fused weights."""
+        self._embedding.copy_(tensors["model.embed_tokens.weight"])
+        for index, layer in enumerate(self._layers):
+            prefix = f"model.layers.{index}."
+
+            def fused(part: str, names: tuple[str, ...], at: str = prefix) -> Tensor:
+                return torch.cat([tensors[at + name + part] for name in names])
+
+            projections = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+            layer.input_norm.copy_(tensors[prefix + "input_layernorm.weight"])
+            layer.qkv.copy_(fused(".weight", projections))
+            layer.qkv_bias.copy_(fused(".bias", projections))
+            layer.output.copy_(tensors[prefix + "self_attn.o_proj.weight"])
+            layer.ffn_norm.copy_(tensors[prefix + "post_attention_layernorm.weight"])
+            layer.gate_up.copy_(fused(".weight", ("mlp.gate_proj", "mlp.up_proj")))
+            layer.down.copy_(tensors[prefix + "mlp.down_proj.weight"])
+        self._norm.copy_(tensors["model.norm.weight"])
+        if not self.shape.tied:
+            self._head.copy_(tensors["lm_head.weight"])
+
+    @torch.inference_mode()
+    def forward(self, inputs: StepInputs) -> Tensor:
+        """Return logits [S, V] of the rows that draw; writes the KV of every row."""
+        ops, rows = self._ops, inputs.rows
+        buffers = self._buffers(rows)
+        torch.index_select(self._embedding, 0, inputs.tokens, out=buffers.residual[:rows])
+        ops.rms_norm(buffers.residual, self._layers[0].input_norm, buffers.hidden, rows)
+        for index, layer in enumerate(self._layers):
+            self._attention(layer, inputs, buffers, index)
+            ops.add_rms_norm(buffers.delta, buffers.residual, layer.ffn_norm, buffers.hidden, rows)
+            torch.mm(buffers.hidden, layer.gate_up.t(), out=buffers.gate_up)
+            ops.silu_mul(buffers.gate_up, buffers.gated, rows)
+            torch.mm(buffers.gated, layer.down.t(), out=buffers.delta)
+            following = self._layers[index + 1].input_norm if index + 1 < len(self._layers) else self._norm
+            ops.add_rms_norm(buffers.delta, buffers.residual, following, buffers.hidden, rows)
+        return self._logits(buffers.hidden, inputs.sampled)[: inputs.draws]
+
+    def _attention(self, layer: _Layer, inputs: StepInputs, buffers: _Buffers, index: int) -> None:
+        keys, values = self._keys[index], self._values[index]
+        torch.addmm(layer.qkv_bias, buffers.hidden, layer.qkv.t(), out=buffers.qkv)
+        self._ops.rope_store(buffers.qkv, inputs, keys, values)
+        self._ops.attend(buffers.qkv, inputs, keys, values, buffers.mixed)
+        torch.mm(buffers.mixed, layer.output.t(), out=buffers.delta)
+
+    def _logits(self, hidden: Tensor, sampled: Tensor | None) -> Tensor:
+        chosen = hidden if sampled is None else hidden[sampled]
+        if len(chosen) < MIN_GEMM_ROWS:
+            chosen = torch.cat([chosen, chosen.new_zeros(MIN_GEMM_ROWS - len(chosen), chosen.shape[1])])
+        return torch.mm(chosen, self._head.t())
+
+    def _buffers(self, rows: int) -> _Buffers:
+        padded = max(rows, MIN_GEMM_ROWS)
+        if padded not in self._views:
+            a = self._all
+            parts = (a.residual, a.hidden, a.delta, a.qkv, a.mixed, a.gate_up, a.gated)
+            self._views[padded] = _Buffers(*(part[:padded] for part in parts))
+        return self._views[padded]
+
+
+class _Allocator:
+    """Makes zeroed tensors of one device and type, turning exhausted memory into an EngineError."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self._device, self._dtype = device, dtype
+
+    def __call__(self, *size: int) -> Tensor:
+        try:
+            return torch.zeros(size, device=self._device, dtype=self._dtype)
+        except (RuntimeError, MemoryError) as error:
+            raise EngineError(f"no memory for a tensor of {size} on {self._device}: {error}") from error

@@ -1,0 +1,173 @@
+"""The embedded engine: a Qwen2 decoder in this process, on CPU or CUDA, with every mechanism of a serving engine.
+
+One step: plan rows (batcher) -> forward pass (qwen2) -> draw tokens (ops) -> record them (batcher).
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from sestina.core.errors import EngineError
+from sestina.core.ids import RequestId
+from sestina.core.noise import request_key
+from sestina.core.units import Seconds, Version
+from sestina.models.shape import ModelShape
+from sestina.models.weights import check_tensors
+from sestina.rollout.batcher import Batcher
+from sestina.rollout.engine import ChunkRequest, ChunkResult, EngineLoad, Finish
+from sestina.rollout.job import Job
+from sestina.rollout.ops import Ops, step_inputs
+from sestina.rollout.ops_native import NativeOps
+from sestina.rollout.ops_torch import TorchOps
+from sestina.rollout.pages import PAGE_TOKENS, PagePool, pages_for
+from sestina.rollout.qwen2 import Qwen2
+from sestina.rollout.slots import SlotTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchEngineConfig:
+    """Capacity and device of an embedded engine."""
+
+    device: Literal["cpu", "cuda"]
+    dtype: Literal["float32", "bfloat16"]
+    kv_capacity_tokens: int
+    max_running: int
+    max_step_tokens: int
+    """Most rows in one forward pass; what decoding leaves of it goes to prefill."""
+    max_context_tokens: int
+
+
+class TorchEngine:
+    """Implements `Engine`; see there for what each method mutates and raises."""
+
+    def __init__(self, config: TorchEngineConfig, shape: ModelShape, *, seed: int, stop_token: int) -> None:
+        self._shape = shape
+        self._seed = seed
+        self._stop_token = stop_token
+        self._device = torch.device(config.device)
+        slots = SlotTable(num_slots=config.max_running, max_context_tokens=config.max_context_tokens)
+        self._pool = PagePool(config.kv_capacity_tokens // PAGE_TOKENS)
+        self._batcher = Batcher(slots=slots, pool=self._pool, max_step_tokens=config.max_step_tokens)
+        self._ops = _build_ops(config, shape)
+        self._model = Qwen2(
+            shape,
+            self._ops,
+            device=self._device,
+            dtype=getattr(torch, config.dtype),
+            num_pages=self._pool.num_pages,
+            max_step_tokens=config.max_step_tokens,
+        )
+        self._max_context_tokens = config.max_context_tokens
+        self._jobs: dict[RequestId, Job] = {}
+        self._ended: list[tuple[Job, Finish]] = []
+        self._version: Version | None = None
+        self._steps = self._decoded = self._prefilled = self._cached = self._preemptions = 0
+
+    @property
+    def version(self) -> Version | None:
+        """See `Engine.version`."""
+        return self._version
+
+    @property
+    def idle(self) -> bool:
+        """See `Engine.idle`."""
+        return not self._jobs
+
+    def submit(self, request: ChunkRequest) -> None:
+        """See `Engine.submit`."""
+        job = self._job(request)
+        self._jobs[request.id] = job
+        self._batcher.waiting.append(job)
+
+    def abort(self, ids: list[RequestId]) -> None:
+        """See `Engine.abort`."""
+        for job in [self._jobs.pop(id) for id in ids if id in self._jobs]:
+            self._batcher.abort(job)
+            self._ended.append((job, "abort"))
+
+    def step(self) -> list[ChunkResult]:
+        """See `Engine.step`."""
+        ended, self._ended = self._ended, []
+        if self._jobs:
+            ended += self._advance()
+        now = time.monotonic()
+        return [self._report(job, finish, now) for job, finish in ended]
+
+    def load_weights(self, version: Version, tensors: Mapping[str, torch.Tensor]) -> None:
+        """See `Engine.load_weights`."""
+        if self._jobs:
+            raise EngineError(f"weights of version {version} arrived with {len(self._jobs)} chunks in flight")
+        self._version = None
+        check_tensors(tensors, self._shape, f"weights of version {version}")
+        self._model.load(tensors)
+        self._pool.forget_all()
+        self._version = version
+
+    def load(self) -> EngineLoad:
+        """See `Engine.load`."""
+        return EngineLoad(
+            running=len(self._batcher.running),
+            waiting=len(self._batcher.waiting),
+            kv_used_tokens=(self._pool.num_pages - self._pool.num_available) * PAGE_TOKENS,
+            kv_capacity_tokens=self._pool.num_pages * PAGE_TOKENS,
+            steps=self._steps,
+            decoded_tokens=self._decoded,
+            prefilled_tokens=self._prefilled,
+            cached_tokens=self._cached,
+            preemptions=self._preemptions,
+        )
+
+    def _advance(self) -> list[tuple[Job, Finish]]:
+        step = self._batcher.plan(time.monotonic())
+        inputs = step_inputs(step, self._batcher.slots, self._device)
+        tokens, logprobs = self._ops.sample(self._model.forward(inputs), inputs)
+        self._steps += 1
+        self._decoded += inputs.draws
+        self._prefilled += inputs.rows - inputs.draws
+        ended = self._batcher.complete(step, tokens.cpu().numpy(), logprobs.cpu().numpy(), self._stop_token)
+        for job, _ in ended:
+            del self._jobs[job.request.id]
+        return ended
+
+    def _report(self, job: Job, finish: Finish, now: Seconds) -> ChunkResult:
+        assert self._version is not None
+        self._cached += job.cached_tokens
+        self._preemptions += job.preemptions
+        return job.result(finish, self._version, now)
+
+    def _job(self, request: ChunkRequest) -> Job:
+        if self._version is None:
+            raise EngineError(f"request {request.id}: no verified weights are loaded")
+        if request.id in self._jobs:
+            raise EngineError(f"request {request.id} is already in the engine")
+        known = np.concatenate([request.prompt, request.generated]).astype(np.int32)
+        job = Job(
+            request=request,
+            key=request_key(self._seed, request.id),
+            submitted_s=time.monotonic(),
+            known=known,
+        )
+        _check_request(job, self._shape.vocab_size, self._pool.num_pages, self._max_context_tokens)
+        return job
+
+
+def _check_request(job: Job, vocab_size: int, num_pages: int, max_context_tokens: int) -> None:
+    name = f"request {job.request.id}"
+    if not len(job.request.prompt) or job.limit <= job.base:
+        raise EngineError(f"{name}: prompt of {len(job.request.prompt)} tokens, chunk of {job.limit - job.base}")
+    if job.known.min() < 0 or job.known.max() >= vocab_size:
+        raise EngineError(f"{name}: a token is outside the vocabulary of {vocab_size}")
+    if job.limit > max_context_tokens:
+        raise EngineError(f"{name}: {job.limit} tokens exceed the engine's context of {max_context_tokens}")
+    if pages_for(job.limit) > num_pages:
+        raise EngineError(f"{name}: {job.limit} tokens exceed the KV capacity of {num_pages * PAGE_TOKENS}")
+
+
+def _build_ops(config: TorchEngineConfig, shape: ModelShape) -> Ops:
+    if config.device == "cpu" and config.dtype == "float32":
+        return NativeOps(shape, max_positions=config.max_context_tokens)
+    return TorchOps(shape, max_positions=config.max_context_tokens, device=torch.device(config.device))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sestina.core.units import LogprobArray, Seconds, TokenArray, Version
-from sestina.rollout.engine import ChunkRequest, ChunkResult, Finish
+from sestina.core.records import ChunkRequest, ChunkResult, Finish
 
 
 def _no_logprobs() -> LogprobArray:

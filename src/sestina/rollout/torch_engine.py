@@ -18,7 +18,7 @@ from sestina.core.units import Seconds, Version
 from sestina.models.shape import ModelShape
 from sestina.models.weights import check_tensors
 from sestina.rollout.batcher import Batcher
-from sestina.rollout.engine import ChunkRequest, ChunkResult, EngineLoad, Finish
+from sestina.core.records import ChunkRequest, ChunkResult, EngineLoad, Finish
 from sestina.rollout.job import Job
 from sestina.rollout.ops import Ops, step_inputs
 from sestina.rollout.ops_native import NativeOps

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from sestina.core.ids import RequestId
-from sestina.rollout.engine import ChunkRequest
+from sestina.core.records import ChunkRequest
 from sestina.rollout.torch_engine import TorchEngine, TorchEngineConfig
 
 NOTHING = np.zeros(0, np.int32)

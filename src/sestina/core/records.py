@@ -1,0 +1,65 @@
+"""The records that cross between controller and rollout engines."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sestina.core.ids import RequestId
+from sestina.core.units import LogprobArray, Seconds, TokenArray, Version
+
+Finish: TypeAlias = Literal["stop", "length", "chunk", "abort"]
+"""Why a chunk ended: end-of-sequence drawn, response at its limit, chunk budget spent, aborted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRequest:
+    """One chunk of one response: continue `prompt + generated` by at most `max_tokens`."""
+
+    id: RequestId
+    prompt: TokenArray
+    """[prompt tokens]"""
+    generated: TokenArray
+    """[tokens of earlier chunks]; empty in the first chunk, wherever those chunks ran."""
+    max_tokens: int
+    """Budget of this chunk, at least 1."""
+    max_new_tokens: int
+    """Limit of the whole response, counting `generated`."""
+    temperature: float
+    """Sampling temperature; 0 takes the most likely token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkResult:
+    """What a chunk produced and what it cost."""
+
+    id: RequestId
+    tokens: TokenArray
+    """[produced tokens], the end-of-sequence token included when `finish` is "stop"."""
+    logprobs: LogprobArray
+    """[produced tokens]: log p of each under the sampling temperature (at 1 when greedy)."""
+    finish: Finish
+    version: Version
+    """Weights that produced every token of this chunk."""
+    submitted_s: Seconds
+    started_s: Seconds
+    finished_s: Seconds
+    """Engine's monotonic clock: submitted, first in a batch, last token known."""
+    prefilled_tokens: int
+    """Tokens whose KV was computed without producing output (prompt, resumed chunk, after preemption)."""
+    cached_tokens: int
+    """Tokens whose KV was found in the prefix cache."""
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLoad:
+    """How busy an engine is, and its counters since it started."""
+
+    running: int
+    waiting: int
+    kv_used_tokens: int
+    kv_capacity_tokens: int
+    steps: int
+    decoded_tokens: int
+    prefilled_tokens: int
+    cached_tokens: int
+    preemptions: int

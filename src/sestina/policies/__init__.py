@@ -1,0 +1,8 @@
+"""Decisions: told the time and what happened, answering with commands; no I/O, no clock, no threads.
+
+events.py          what planners are told and what they answer
+request_buffer.py  the life cycle of requests under divided rollout
+instances.py       what each rollout instance has reserved
+scheduler.py       the Protocol of schedulers; group.py, divided.py are two
+planner.py         composes them; the object that both the real and the simulated driver run
+"""

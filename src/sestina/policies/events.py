@@ -1,0 +1,86 @@
+"""What a rollout planner is told (events) and what it answers (commands).
+
+One batch is offered, its groups become requests, requests run as chunks, finished samples are rewarded, and the batch
+is released to the trainer once every sample has its reward.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sestina.core.ids import GroupId, RequestId
+from sestina.core.units import InstanceId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSpec:
+    """One prompt and how many responses it needs."""
+
+    group: GroupId
+    prompt_tokens: int
+    num_samples: int
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceUp:
+    """A rollout instance is ready."""
+
+    instance: InstanceId
+    kv_capacity_tokens: int
+    page_tokens: int
+    """KV is reserved in pages of this many tokens."""
+    max_running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOffered:
+    """The groups of one batch may start."""
+
+    batch: int
+    groups: tuple[GroupSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkFinished:
+    """A dispatched chunk ended."""
+
+    request: RequestId
+    instance: InstanceId
+    produced_tokens: int
+    done: bool
+    """The response is complete: end of sequence, or at its limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRewarded:
+    """A finished sample has its reward, or has failed to get one."""
+
+    request: RequestId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """Run one chunk of a request on an instance."""
+
+    request: RequestId
+    instance: InstanceId
+    max_tokens: int
+    reason: Literal["bound", "least-loaded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward:
+    """Send a finished sample to the reward workers."""
+
+    request: RequestId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseBatch:
+    """Every sample of the batch is finished and rewarded."""
+
+    batch: int
+
+
+Event: TypeAlias = InstanceUp | BatchOffered | ChunkFinished | SampleRewarded
+Command: TypeAlias = Dispatch | Reward | ReleaseBatch

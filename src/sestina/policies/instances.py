@@ -1,0 +1,77 @@
+"""What each rollout instance has promised to its running requests, in KV pages.
+
+A request is promised the pages of its context plus its whole chunk. As long as promises stay within an instance's
+capacity, nothing it runs can be preempted (S-A: "concurrency per instance").
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sestina.core.ids import RequestId
+from sestina.core.units import InstanceId
+from sestina.policies.events import InstanceUp
+
+
+@dataclass(slots=True, kw_only=True)
+class Instance:
+    """Capacity of one instance and the promises it has made."""
+
+    id: InstanceId
+    num_pages: int
+    page_tokens: int
+    max_running: int
+    reserved_pages: int = 0
+    promises: dict[RequestId, int] = field(default_factory=dict[RequestId, int])
+    """Pages by running request."""
+
+    @property
+    def num_running(self) -> int:
+        """Chunks dispatched and not yet ended."""
+        return len(self.promises)
+
+    def pages_for(self, tokens: int) -> int:
+        """Return how many pages hold this many tokens."""
+        return -(-tokens // self.page_tokens)
+
+    def fits(self, tokens: int) -> bool:
+        """Whether a request that may grow to `tokens` can run here without ever preempting another."""
+        room = self.num_pages - self.reserved_pages
+        return self.num_running < self.max_running and self.pages_for(tokens) <= room
+
+
+class Instances:
+    """All instances that are up, by id."""
+
+    def __init__(self) -> None:
+        self._instances: dict[InstanceId, Instance] = {}
+
+    def __len__(self) -> int:
+        return len(self._instances)
+
+    def __iter__(self) -> Iterator[Instance]:
+        return iter(self._instances.values())
+
+    def __getitem__(self, instance: InstanceId) -> Instance:
+        return self._instances[instance]
+
+    def add(self, up: InstanceUp) -> None:
+        """An instance is ready."""
+        assert up.instance not in self._instances, f"instance {up.instance} came up twice"
+        self._instances[up.instance] = Instance(
+            id=up.instance,
+            num_pages=up.kv_capacity_tokens // up.page_tokens,
+            page_tokens=up.page_tokens,
+            max_running=up.max_running,
+        )
+
+    def reserve(self, instance: InstanceId, request: RequestId, tokens: int) -> None:
+        """Promise a request room to grow to `tokens`."""
+        target = self._instances[instance]
+        pages = target.pages_for(tokens)
+        target.promises[request] = pages
+        target.reserved_pages += pages
+
+    def release(self, instance: InstanceId, request: RequestId) -> None:
+        """Take the promise back: the chunk has ended."""
+        target = self._instances[instance]
+        target.reserved_pages -= target.promises.pop(request)

@@ -1,0 +1,129 @@
+"""The object that decides a rollout: request buffer, instances and scheduler behind one Machine.
+
+Invariants: a request is in one place at a time and ends exactly once; a batch is released exactly once, when its last
+sample has its reward; with a scheduler that asks `Instance.fits`, promised pages never exceed an instance's capacity.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, assert_never
+
+from sestina.core.units import Seconds
+from sestina.policies.divided import DividedScheduler
+from sestina.policies.events import (
+    BatchOffered,
+    ChunkFinished,
+    Command,
+    Dispatch,
+    Event,
+    InstanceUp,
+    ReleaseBatch,
+    Reward,
+    SampleRewarded,
+)
+from sestina.policies.group import GroupScheduler
+from sestina.policies.instances import Instances
+from sestina.policies.request_buffer import RequestBuffer
+from sestina.policies.scheduler import Placement, Scheduler
+
+SchedulerKind: TypeAlias = Literal["group", "divided"]
+
+
+def build_planner(kind: SchedulerKind, *, chunk_tokens: int, seed: int) -> "RolloutPlanner":
+    """Return a planner with the named scheduler; `group` does not chunk and ignores `chunk_tokens`."""
+    match kind:
+        case "group":
+            return RolloutPlanner(GroupScheduler(seed=seed))
+        case "divided":
+            return RolloutPlanner(DividedScheduler(chunk_tokens=chunk_tokens))
+        case _:
+            assert_never(kind)
+
+
+class RolloutPlanner:
+    """A `Machine[Event, Command]`.
+
+    Example:
+        >>> planner = RolloutPlanner(DividedScheduler(chunk_tokens=64))
+        >>> planner.handle(InstanceUp(instance=0, kv_capacity_tokens=4096, page_tokens=16, max_running=8), now=0.0)
+        []
+        >>> group = GroupSpec(group=0, prompt_tokens=20, num_samples=1, max_new_tokens=100)
+        >>> planner.handle(BatchOffered(batch=0, groups=(group,)), now=0.1)
+        [Dispatch(request=RequestId(group=0, sample=0), instance=0, max_tokens=64, reason='least-loaded')]
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._buffer = RequestBuffer()
+        self._instances = Instances()
+        self._open_samples: dict[int, int] = {}
+        """Samples without a reward, by batch."""
+
+    @property
+    def instances(self) -> Instances:
+        """What is reserved where; for display and tests."""
+        return self._instances
+
+    def handle(self, event: Event, now: Seconds) -> Sequence[Command]:
+        """See `Machine.handle`."""
+        commands: list[Command] = []
+        match event:
+            case InstanceUp():
+                self._instances.add(event)
+            case BatchOffered():
+                self._offer(event)
+            case ChunkFinished():
+                commands += self._finish_chunk(event)
+            case SampleRewarded():
+                commands += self._rewarded(event)
+            case _:
+                assert_never(event)
+        return commands + self._place_waiting()
+
+    def wake_at(self) -> Seconds | None:
+        """See `Machine.wake_at`; time alone changes nothing here."""
+        return None
+
+    def wake(self, now: Seconds) -> Sequence[Command]:
+        """See `Machine.wake`."""
+        return ()
+
+    def _offer(self, offer: BatchOffered) -> None:
+        assert offer.batch not in self._open_samples, f"batch {offer.batch} offered twice"
+        self._open_samples[offer.batch] = sum(group.num_samples for group in offer.groups)
+        for group in offer.groups:
+            for entry in self._buffer.add(offer.batch, group):
+                self._scheduler.push(entry)
+
+    def _finish_chunk(self, event: ChunkFinished) -> list[Command]:
+        self._instances.release(event.instance, event.request)
+        entry = self._buffer.finish_chunk(event.request, event.produced_tokens, done=event.done)
+        if not event.done:
+            self._scheduler.push(entry)
+            return []
+        self._scheduler.finished(entry)
+        return [Reward(request=event.request)]
+
+    def _rewarded(self, event: SampleRewarded) -> list[Command]:
+        batch = self._buffer.drop(event.request).batch
+        self._open_samples[batch] -= 1
+        if self._open_samples[batch]:
+            return []
+        del self._open_samples[batch]
+        return [ReleaseBatch(batch=batch)]
+
+    def _place_waiting(self) -> list[Command]:
+        commands: list[Command] = []
+        while (placement := self._scheduler.next(self._instances)) is not None:
+            commands.append(self._start(placement))
+        return commands
+
+    def _start(self, placement: Placement) -> Dispatch:
+        entry = placement.entry
+        self._instances.reserve(placement.instance, entry.id, entry.context_tokens + placement.max_tokens)
+        self._buffer.start(entry.id, placement.instance)
+        return Dispatch(
+            request=entry.id,
+            instance=placement.instance,
+            max_tokens=placement.max_tokens,
+            reason=placement.reason,
+        )

@@ -1,0 +1,249 @@
+"""Every message of the control plane. Weights do not travel here (see sestina.weights), tokens do.
+
+Rank 0 is the controller. It talks to each rollout rank and to the first trainer rank, which passes on to the others.
+"""
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from sestina.core.ids import RequestId
+from sestina.core.records import ChunkRequest, ChunkResult, EngineLoad
+from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray, Version
+
+Role: TypeAlias = Literal["controller", "rollout", "trainer"]
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float32]
+
+
+class _Base(msgspec.Struct, frozen=True, kw_only=True, tag=True): ...
+
+
+# Any rank to the controller
+
+
+class Hello(_Base):
+    """First word of every rank."""
+
+    role: Role
+    index: int
+    """Number of this rank within its role."""
+    host: str
+    pid: int
+
+
+class Heartbeat(_Base):
+    """The rank is alive and doing `phase`."""
+
+    phase: str
+
+
+# Controller to any rank
+
+
+class Ping(_Base):
+    """The controller is alive; nothing to do."""
+
+
+class Stop(_Base):
+    """Leave: the run is over."""
+
+
+# Rollout
+
+
+class InstanceReady(_Base):
+    """The engine is built and waits for weights."""
+
+    instance: InstanceId
+    kv_capacity_tokens: int
+    page_tokens: int
+    max_running: int
+    batch_invariant: bool
+    """Whether this machine's matrix products give a row the same bits in any batch (checked, not assumed)."""
+
+
+class StartChunk(_Base):
+    """Run one chunk."""
+
+    chunk: ChunkRequest
+
+
+class ChunkEnded(_Base):
+    """A chunk ended; `clock_s` is the instance's monotonic time when this was sent, to align its times with others'."""
+
+    instance: InstanceId
+    result: ChunkResult
+    clock_s: Seconds
+
+
+class LoadReport(_Base):
+    """How busy an instance is, sent with its heartbeats."""
+
+    instance: InstanceId
+    load: EngineLoad
+
+
+# Weights
+
+
+class TensorEntry(_Base):
+    """One tensor within a weight update."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class WeightManifest(_Base):
+    """What an update consists of: tensors in order, cut into buckets of at most `bucket_bytes`."""
+
+    version: Version
+    tensors: tuple[TensorEntry, ...]
+    bucket_bytes: int
+    checksums: tuple[int, ...]
+    """xxh3-64 of each bucket."""
+
+
+class JoinWeights(_Base):
+    """Connect to the weight-update group of trainer and rollout ranks at this address."""
+
+    host: str
+    port: int
+    rank: int
+    world_size: int
+
+
+class WeightsJoined(_Base):
+    """This rank is in the weight-update group."""
+
+
+class PublishWeights(_Base):
+    """Trainer: describe and then broadcast the current weights as this version."""
+
+    version: Version
+
+
+class WeightsOffered(_Base):
+    """Trainer: about to broadcast; receivers must be told the manifest first."""
+
+    manifest: WeightManifest
+
+
+class ReceiveWeights(_Base):
+    """Rollout: take part in the broadcast, verify, load."""
+
+    manifest: WeightManifest
+
+
+class BroadcastWeights(_Base):
+    """Trainer: every receiver has been told; broadcast."""
+
+    version: Version
+
+
+class WeightsLoaded(_Base):
+    """Rollout or trainer: the update is complete on this rank."""
+
+    version: Version
+    seconds: Seconds
+    num_bytes: int
+
+
+# Trainer
+
+
+class SampleBatch(_Base):
+    """The samples of one training batch, ordered by (group, sample): N samples, T tokens of prompts and responses.
+
+    Arrays are concatenated over samples (CSR without the leading zero): a sample's tokens are its prompt, then its
+    response.
+    """
+
+    groups: IntArray
+    """[N] index of the sample's group within the batch"""
+    prompt_lengths: IntArray
+    """[N]"""
+    response_lengths: IntArray
+    """[N]"""
+    tokens: TokenArray
+    """[T]"""
+    logprobs: LogprobArray
+    """[sum of response lengths] as the rollout drew them"""
+    rewards: FloatArray
+    """[N]; NaN where the reward failed, which keeps the sample out of the loss"""
+
+
+class TrainBatch(_Base):
+    """Trainer: take the optimizer steps of one batch."""
+
+    step: int
+    temperature: float
+    """Sampling temperature of the rollout: logprobs are compared at it."""
+    batch: SampleBatch
+
+
+class TrainDone(_Base):
+    """Trainer: the batch is trained on."""
+
+    step: int
+    metrics: dict[str, float]
+
+
+class TrainerReady(_Base):
+    """The model is built and its weights are loaded."""
+
+    num_parameters: int
+    layout: str
+
+
+class SaveCheckpoint(_Base):
+    """Trainer: write model, optimizer and schedule below this directory, and the model for others into `model`."""
+
+    directory: str
+
+
+class LoadCheckpoint(_Base):
+    """Trainer: continue from this directory."""
+
+    directory: str
+
+
+class CheckpointDone(_Base):
+    """Trainer: saved or loaded."""
+
+    directory: str
+    seconds: Seconds
+
+
+Message: TypeAlias = (
+    Hello
+    | Heartbeat
+    | Ping
+    | Stop
+    | InstanceReady
+    | StartChunk
+    | ChunkEnded
+    | LoadReport
+    | JoinWeights
+    | WeightsJoined
+    | PublishWeights
+    | WeightsOffered
+    | ReceiveWeights
+    | BroadcastWeights
+    | WeightsLoaded
+    | TrainBatch
+    | TrainDone
+    | TrainerReady
+    | SaveCheckpoint
+    | LoadCheckpoint
+    | CheckpointDone
+)
+
+
+def describe(message: Message) -> dict[str, Any]:
+    """Return a message's name and scalar fields, for logs."""
+    scalars = {k: v for k, v in msgspec.structs.asdict(message).items() if isinstance(v, int | float | str | bool)}
+    return {"message": type(message).__name__, **scalars}

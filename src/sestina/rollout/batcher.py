@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sestina.core.units import LogprobArray, Seconds, TokenArray
 from sestina.core.records import Finish
+from sestina.core.units import LogprobArray, Seconds, TokenArray
 from sestina.rollout.job import Job
 from sestina.rollout.pages import PAGE_TOKENS, PagePool, pages_for
 from sestina.rollout.slots import SlotTable

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sestina.core.units import LogprobArray, Seconds, TokenArray, Version
 from sestina.core.records import ChunkRequest, ChunkResult, Finish
+from sestina.core.units import LogprobArray, Seconds, TokenArray, Version
 
 
 def _no_logprobs() -> LogprobArray:

@@ -14,11 +14,11 @@ import torch
 from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
 from sestina.core.noise import request_key
+from sestina.core.records import ChunkRequest, ChunkResult, EngineLoad, Finish
 from sestina.core.units import Seconds, Version
 from sestina.models.shape import ModelShape
 from sestina.models.weights import check_tensors
 from sestina.rollout.batcher import Batcher
-from sestina.core.records import ChunkRequest, ChunkResult, EngineLoad, Finish
 from sestina.rollout.job import Job
 from sestina.rollout.ops import Ops, step_inputs
 from sestina.rollout.ops_native import NativeOps

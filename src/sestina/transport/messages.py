@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from sestina.core.ids import RequestId
 from sestina.core.records import ChunkRequest, ChunkResult, EngineLoad
 from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray, Version
 
@@ -18,13 +17,13 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
 
 
-class _Base(msgspec.Struct, frozen=True, kw_only=True, tag=True): ...
+class _Base(msgspec.Struct, frozen=True, tag=True): ...
 
 
 # Any rank to the controller
 
 
-class Hello(_Base):
+class Hello(_Base, frozen=True):
     """First word of every rank."""
 
     role: Role
@@ -34,7 +33,7 @@ class Hello(_Base):
     pid: int
 
 
-class Heartbeat(_Base):
+class Heartbeat(_Base, frozen=True):
     """The rank is alive and doing `phase`."""
 
     phase: str
@@ -43,18 +42,18 @@ class Heartbeat(_Base):
 # Controller to any rank
 
 
-class Ping(_Base):
+class Ping(_Base, frozen=True):
     """The controller is alive; nothing to do."""
 
 
-class Stop(_Base):
+class Stop(_Base, frozen=True):
     """Leave: the run is over."""
 
 
 # Rollout
 
 
-class InstanceReady(_Base):
+class InstanceReady(_Base, frozen=True):
     """The engine is built and waits for weights."""
 
     instance: InstanceId
@@ -65,13 +64,13 @@ class InstanceReady(_Base):
     """Whether this machine's matrix products give a row the same bits in any batch (checked, not assumed)."""
 
 
-class StartChunk(_Base):
+class StartChunk(_Base, frozen=True):
     """Run one chunk."""
 
     chunk: ChunkRequest
 
 
-class ChunkEnded(_Base):
+class ChunkEnded(_Base, frozen=True):
     """A chunk ended; `clock_s` is the instance's monotonic time when this was sent, to align its times with others'."""
 
     instance: InstanceId
@@ -79,7 +78,7 @@ class ChunkEnded(_Base):
     clock_s: Seconds
 
 
-class LoadReport(_Base):
+class LoadReport(_Base, frozen=True):
     """How busy an instance is, sent with its heartbeats."""
 
     instance: InstanceId
@@ -89,62 +88,48 @@ class LoadReport(_Base):
 # Weights
 
 
-class TensorEntry(_Base):
-    """One tensor within a weight update."""
+class TensorEntry(_Base, frozen=True):
+    """One tensor of every weight update."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
 
 
-class WeightManifest(_Base):
-    """What an update consists of: tensors in order, cut into buckets of at most `bucket_bytes`."""
+class WeightLayout(_Base, frozen=True):
+    """What every update of a run consists of: tensors in order, packed into buckets of about `bucket_bytes`."""
 
-    version: Version
     tensors: tuple[TensorEntry, ...]
     bucket_bytes: int
-    checksums: tuple[int, ...]
-    """xxh3-64 of each bucket."""
 
 
-class JoinWeights(_Base):
-    """Connect to the weight-update group of trainer and rollout ranks at this address."""
+class JoinWeights(_Base, frozen=True):
+    """Rollout: connect to the weight-update group, whose rendezvous is at this address."""
 
     host: str
     port: int
     rank: int
     world_size: int
+    layout: WeightLayout
 
 
-class WeightsJoined(_Base):
+class WeightsJoined(_Base, frozen=True):
     """This rank is in the weight-update group."""
 
 
-class PublishWeights(_Base):
-    """Trainer: describe and then broadcast the current weights as this version."""
+class PublishWeights(_Base, frozen=True):
+    """Trainer: broadcast the current weights as this version."""
 
     version: Version
 
 
-class WeightsOffered(_Base):
-    """Trainer: about to broadcast; receivers must be told the manifest first."""
-
-    manifest: WeightManifest
-
-
-class ReceiveWeights(_Base):
-    """Rollout: take part in the broadcast, verify, load."""
-
-    manifest: WeightManifest
-
-
-class BroadcastWeights(_Base):
-    """Trainer: every receiver has been told; broadcast."""
+class ReceiveWeights(_Base, frozen=True):
+    """Rollout: take part in the broadcast of this version, verify it, load it."""
 
     version: Version
 
 
-class WeightsLoaded(_Base):
+class WeightsLoaded(_Base, frozen=True):
     """Rollout or trainer: the update is complete on this rank."""
 
     version: Version
@@ -155,7 +140,7 @@ class WeightsLoaded(_Base):
 # Trainer
 
 
-class SampleBatch(_Base):
+class SampleBatch(_Base, frozen=True):
     """The samples of one training batch, ordered by (group, sample): N samples, T tokens of prompts and responses.
 
     Arrays are concatenated over samples (CSR without the leading zero): a sample's tokens are its prompt, then its
@@ -176,7 +161,7 @@ class SampleBatch(_Base):
     """[N]; NaN where the reward failed, which keeps the sample out of the loss"""
 
 
-class TrainBatch(_Base):
+class TrainBatch(_Base, frozen=True):
     """Trainer: take the optimizer steps of one batch."""
 
     step: int
@@ -185,33 +170,35 @@ class TrainBatch(_Base):
     batch: SampleBatch
 
 
-class TrainDone(_Base):
+class TrainDone(_Base, frozen=True):
     """Trainer: the batch is trained on."""
 
     step: int
     metrics: dict[str, float]
 
 
-class TrainerReady(_Base):
-    """The model is built and its weights are loaded."""
+class TrainerReady(_Base, frozen=True):
+    """The model is built, its weights are loaded, and the weight-update group can be joined at this address."""
 
     num_parameters: int
-    layout: str
+    host: str
+    port: int
+    layout: WeightLayout
 
 
-class SaveCheckpoint(_Base):
+class SaveCheckpoint(_Base, frozen=True):
     """Trainer: write model, optimizer and schedule below this directory, and the model for others into `model`."""
 
     directory: str
 
 
-class LoadCheckpoint(_Base):
+class LoadCheckpoint(_Base, frozen=True):
     """Trainer: continue from this directory."""
 
     directory: str
 
 
-class CheckpointDone(_Base):
+class CheckpointDone(_Base, frozen=True):
     """Trainer: saved or loaded."""
 
     directory: str
@@ -230,9 +217,7 @@ Message: TypeAlias = (
     | JoinWeights
     | WeightsJoined
     | PublishWeights
-    | WeightsOffered
     | ReceiveWeights
-    | BroadcastWeights
     | WeightsLoaded
     | TrainBatch
     | TrainDone

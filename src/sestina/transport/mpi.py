@@ -1,6 +1,7 @@
 """Messages between ranks over MPI, without a rank ever spinning while it waits.
 
-MPICH's blocking calls busy-wait, so everything here is non-blocking calls and short sleeps that grow while nothing comes.
+MPICH's blocking calls busy-wait, so everything here is non-blocking calls and short sleeps that grow while nothing
+comes.
 """
 
 import time

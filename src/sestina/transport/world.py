@@ -58,7 +58,9 @@ def join_world(role: Role, *, num_rollouts: int, num_trainers: int) -> World:
     """
     comm = MPI.COMM_WORLD
     roles: list[Role] = comm.allgather(role)
-    found = {kind: tuple(rank for rank, r in enumerate(roles) if r == kind) for kind in ("controller", "rollout", "trainer")}
+    found = {
+        kind: tuple(rank for rank, r in enumerate(roles) if r == kind) for kind in ("controller", "rollout", "trainer")
+    }
     wanted = {"controller": 1, "rollout": num_rollouts, "trainer": num_trainers}
     wrong = [
         f"the world has {len(found[kind])} {kind} ranks, the configuration asks for {count}"

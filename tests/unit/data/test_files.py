@@ -112,9 +112,8 @@ def test_bad_parquet_is_named(tmp_path):
     (tmp_path / "c.parquet").write_text("no")
     with pytest.raises(DataError, match="not a Parquet file"):
         read_parquet(tmp_path / "c.parquet")
+    pq.write_table(pa.Table.from_pylist(verl_rows()).slice(0, 0), tmp_path / "d.parquet")
     with pytest.raises(DataError, match="holds no prompt"):
-        table = pa.Table.from_pylist(verl_rows()).slice(0, 0)
-        pq.write_table(table, tmp_path / "d.parquet")
         read_parquet(tmp_path / "d.parquet")
 
 

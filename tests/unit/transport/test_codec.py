@@ -1,3 +1,5 @@
+import contextlib
+
 import msgspec
 import numpy as np
 import pytest
@@ -33,10 +35,8 @@ def test_chunks_survive_the_wire(prompt, generated, group, temperature):
 
 @given(frame=st.binary(max_size=60))
 def test_garbage_raises_one_kind_of_error(frame):
-    try:
+    with contextlib.suppress(msgspec.MsgspecError):
         decode(frame)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        assert str(error)
 
 
 def test_what_cannot_be_sent_is_named():

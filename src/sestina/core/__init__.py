@@ -1,1 +1,1 @@
-"""Identifiers, units, errors and contracts shared by every layer; stdlib and numpy only."""
+"""Identifiers, units, errors and contracts shared by every layer; stdlib, numpy and annotated_types only."""

@@ -5,8 +5,6 @@ One step: plan rows (batcher) -> forward pass (qwen2) -> draw tokens (ops) -> re
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -19,6 +17,7 @@ from sestina.core.units import Seconds, Version
 from sestina.models.shape import ModelShape
 from sestina.models.weights import check_tensors
 from sestina.rollout.batcher import Batcher
+from sestina.rollout.config import TorchEngineConfig
 from sestina.rollout.job import Job
 from sestina.rollout.ops import Ops, step_inputs
 from sestina.rollout.ops_native import NativeOps
@@ -28,31 +27,20 @@ from sestina.rollout.qwen2 import Qwen2
 from sestina.rollout.slots import SlotTable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TorchEngineConfig:
-    """Capacity and device of an embedded engine."""
-
-    device: Literal["cpu", "cuda"]
-    dtype: Literal["float32", "bfloat16"]
-    kv_capacity_tokens: int
-    max_running: int
-    max_step_tokens: int
-    """Most rows in one forward pass; what decoding leaves of it goes to prefill."""
-    max_context_tokens: int
-
-
 class TorchEngine:
     """Implements `Engine`; see there for what each method mutates and raises."""
 
-    def __init__(self, config: TorchEngineConfig, shape: ModelShape, *, seed: int, stop_token: int) -> None:
+    def __init__(
+        self, config: TorchEngineConfig, shape: ModelShape, *, max_context_tokens: int, seed: int, stop_token: int
+    ) -> None:
         self._shape = shape
         self._seed = seed
         self._stop_token = stop_token
         self._device = torch.device(config.device)
-        slots = SlotTable(num_slots=config.max_running, max_context_tokens=config.max_context_tokens)
+        slots = SlotTable(num_slots=config.max_running, max_context_tokens=max_context_tokens)
         self._pool = PagePool(config.kv_capacity_tokens // PAGE_TOKENS)
         self._batcher = Batcher(slots=slots, pool=self._pool, max_step_tokens=config.max_step_tokens)
-        self._ops = _build_ops(config, shape)
+        self._ops = _build_ops(config, shape, max_context_tokens)
         self._model = Qwen2(
             shape,
             self._ops,
@@ -61,7 +49,7 @@ class TorchEngine:
             num_pages=self._pool.num_pages,
             max_step_tokens=config.max_step_tokens,
         )
-        self._max_context_tokens = config.max_context_tokens
+        self._max_context_tokens = max_context_tokens
         self._jobs: dict[RequestId, Job] = {}
         self._ended: list[tuple[Job, Finish]] = []
         self._version: Version | None = None
@@ -167,7 +155,7 @@ def _check_request(job: Job, vocab_size: int, num_pages: int, max_context_tokens
         raise EngineError(f"{name}: {job.limit} tokens exceed the KV capacity of {num_pages * PAGE_TOKENS}")
 
 
-def _build_ops(config: TorchEngineConfig, shape: ModelShape) -> Ops:
+def _build_ops(config: TorchEngineConfig, shape: ModelShape, max_positions: int) -> Ops:
     if config.device == "cpu" and config.dtype == "float32":
-        return NativeOps(shape, max_positions=config.max_context_tokens)
-    return TorchOps(shape, max_positions=config.max_context_tokens, device=torch.device(config.device))
+        return NativeOps(shape, max_positions=max_positions)
+    return TorchOps(shape, max_positions=max_positions, device=torch.device(config.device))

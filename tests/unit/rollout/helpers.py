@@ -6,21 +6,27 @@ import numpy as np
 
 from sestina.core.ids import RequestId
 from sestina.core.records import ChunkRequest
-from sestina.rollout.torch_engine import TorchEngine, TorchEngineConfig
+from sestina.rollout.config import TorchEngineConfig
+from sestina.rollout.torch_engine import TorchEngine
 
 NOTHING = np.zeros(0, np.int32)
 
 
-def make_engine(shape, weights=None, *, stop_token=1, seed=5, **changes):
+def make_engine(shape, weights=None, *, stop_token=1, seed=5, max_context_tokens=256, **changes):
     config = TorchEngineConfig(
         device="cpu",
         dtype="float32",
         kv_capacity_tokens=4096,
         max_running=16,
         max_step_tokens=64,
-        max_context_tokens=256,
     )
-    engine = TorchEngine(dataclasses.replace(config, **changes), shape, seed=seed, stop_token=stop_token)
+    engine = TorchEngine(
+        dataclasses.replace(config, **changes),
+        shape,
+        max_context_tokens=max_context_tokens,
+        seed=seed,
+        stop_token=stop_token,
+    )
     if weights is not None:
         engine.load_weights(0, weights)
     return engine

@@ -1,0 +1,1 @@
+"""Objectives: tensors in, tensors out; no process groups."""

@@ -1,0 +1,84 @@
+"""The whole configuration of a run; every part is defined beside the code it configures."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+
+from sestina.algorithms.config import AlgorithmConfig
+from sestina.core.ranges import Count, CountOrNone, Duration, Positive, Seed, Text
+from sestina.data.config import DataConfig
+from sestina.rewards.config import RewardConfig
+from sestina.rollout.config import RolloutConfig
+from sestina.telemetry.config import TelemetryConfig
+from sestina.trainer.config import TrainerConfig
+from sestina.weights.config import WeightsConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The model to train."""
+
+    path: Path
+    """Directory with config.json, safetensors and a tokenizer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopConfig:
+    """How long a run is, and what it leaves behind."""
+
+    mode: Literal["sync"]
+    steps: Count
+    checkpoint_every: CountOrNone
+    """Steps between checkpoints; the last step always leaves one. 0: only the last."""
+    keep_checkpoints: Count
+    """Older ones are removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    """Evaluation on held-out prompts, one response each."""
+
+    every: CountOrNone
+    """Steps between evaluations; the first comes before training, the last after it. 0: none."""
+    num_prompts: Count
+    temperature: Annotated[float, Ge(0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlinesConfig:
+    """How long each kind of wait may take before the run ends with an error that names it."""
+
+    start_s: Duration
+    """Ranks to start, load the model and connect."""
+    silence_s: Duration
+    """A rollout rank, or the controller, without a sign of life."""
+    train_s: Duration
+    """The trainer on one batch."""
+    checkpoint_s: Duration
+    """The trainer saving or loading."""
+    stop_s: Positive
+    """Ranks to leave at the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """Everything a run depends on."""
+
+    name: Text
+    seed: Seed
+    dir: Path
+    """Run directory; `resume: auto` continues what it holds."""
+    resume: Literal["auto", "never"]
+    run: LoopConfig
+    data: DataConfig
+    model: ModelConfig
+    rollout: RolloutConfig
+    algorithm: AlgorithmConfig
+    reward: RewardConfig
+    trainer: TrainerConfig
+    weights: WeightsConfig
+    eval: EvalConfig
+    deadlines: DeadlinesConfig
+    telemetry: TelemetryConfig

@@ -1,0 +1,1 @@
+"""The controller rank and the roles of a world."""

@@ -1,0 +1,1 @@
+"""Rewards: rules and the worker processes that apply them."""

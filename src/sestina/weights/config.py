@@ -1,0 +1,16 @@
+"""What a user sets about weight updates."""
+
+from dataclasses import dataclass
+
+from sestina.core.ranges import Count, Duration, Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsConfig:
+    """How weights reach the rollout ranks."""
+
+    host: Text
+    """Address of the trainer's interface at which rollout ranks meet it."""
+    bucket_bytes: Count
+    timeout_s: Duration
+    """For joining the group, and for each bucket."""

@@ -1,0 +1,163 @@
+"""From a batch of samples to micro-batches of packed tokens.
+
+Every array of a micro-batch is aligned with the position that predicts: position i of a sequence holds token i, and as
+its target token i + 1 with that token's weight, advantage and logprob. The last position predicts nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from megatron.core.packed_seq_params import PackedSeqParams
+from torch import Tensor
+
+from sestina.algorithms.grpo import PolicyTokens
+from sestina.algorithms.packing import pack
+from sestina.transport.messages import SampleBatch
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """N samples, T tokens: a batch with its advantages, aligned with predicting positions."""
+
+    bounds: IntArray
+    """[N + 1] first position of each sample, and T"""
+    groups: IntArray
+    """[N]"""
+    tokens: IntArray
+    """[T]"""
+    targets: IntArray
+    """[T]; 0 at last positions"""
+    responses: FloatArray
+    """[T] 1 where the target belongs to a response that counts, else 0"""
+    response_lengths: IntArray
+    """[N] predicted tokens that count; 0 for a sample that does not"""
+    advantages: FloatArray
+    """[T]"""
+    logprobs: FloatArray
+    """[T] as sampled; 0 where there is no response"""
+
+    def lengths(self, samples: Sequence[int]) -> list[int]:
+        """Return how many tokens each of these samples has."""
+        return (self.bounds[1:] - self.bounds[:-1])[list(samples)].tolist()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """T packed tokens ready for one forward pass."""
+
+    samples: tuple[int, ...]
+    tokens: Tensor
+    """[1, T]"""
+    positions: Tensor
+    """[1, T] within each sequence"""
+    targets: Tensor
+    """[T]"""
+    packing: PackedSeqParams
+    policy: PolicyTokens
+    denominator: int
+    """What this micro-batch adds to the number the loss is divided by."""
+
+
+def align(batch: SampleBatch, advantages: npt.NDArray[np.float32], counted: npt.NDArray[np.bool_]) -> Samples:
+    """Align a batch; `advantages` and `counted` are by sample."""
+    prompts, responses = batch.prompt_lengths.astype(np.int64), batch.response_lengths.astype(np.int64)
+    bounds = np.concatenate([[0], np.cumsum(prompts + responses)])
+    num_tokens = int(bounds[-1])
+    sample = np.repeat(np.arange(len(prompts)), prompts + responses)
+    offset = np.arange(num_tokens) - bounds[sample]
+    predicts = (offset >= prompts[sample] - 1) & (offset < prompts[sample] + responses[sample] - 1)
+    targets = np.append(batch.tokens[1:], 0).astype(np.int64)
+    targets[bounds[1:] - 1] = 0
+    logprobs = np.zeros(num_tokens, np.float32)
+    logprobs[predicts] = batch.logprobs
+    return Samples(
+        bounds=bounds,
+        groups=batch.groups.astype(np.int64),
+        tokens=batch.tokens.astype(np.int64),
+        targets=targets,
+        responses=(predicts & counted[sample]).astype(np.float32),
+        response_lengths=np.where(counted, responses, 0),
+        advantages=np.where(predicts, advantages[sample], 0).astype(np.float32),
+        logprobs=logprobs,
+    )
+
+
+def minibatches(samples: Samples, count: int) -> list[list[int]]:
+    """Cut a batch into `count` runs of whole groups, equally many in each."""
+    num_groups = int(samples.groups.max()) + 1
+    which = samples.groups * count // num_groups
+    return [np.flatnonzero(which == i).tolist() for i in range(count)]
+
+
+def micro_batches(
+    samples: Samples,
+    chosen: Sequence[int],
+    *,
+    budget: int,
+    replicas: int,
+    replica: int,
+    loss_mean: Literal["token", "sequence"],
+    pad_to: int,
+    device: torch.device,
+) -> list[MicroBatch]:
+    """Pack samples and return this replica's share; every replica gets equally many.
+
+    `pad_to`: the number of tokens becomes a multiple of this (sequence parallelism splits them), by a sequence that
+    counts for nothing.
+    """
+    packs = pack(samples.lengths(chosen), budget, multiple_of=replicas)
+    own = [[chosen[i] for i in packed] for packed in packs[replica::replicas]]
+    return [_build(samples, packed, loss_mean, pad_to, device) for packed in own]
+
+
+def _build(
+    samples: Samples, chosen: list[int], loss_mean: Literal["token", "sequence"], pad_to: int, device: torch.device
+) -> MicroBatch:
+    sizes = samples.lengths(chosen)
+    padding = -sum(sizes) % pad_to if sizes else pad_to
+    index = np.concatenate(
+        [np.arange(samples.bounds[i], samples.bounds[i + 1]) for i in chosen] or [np.zeros(0, np.int64)]
+    )
+    lengths = [*sizes, padding] if padding else sizes
+
+    def column(values: npt.NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(np.pad(values[index], (0, padding))).to(device)
+
+    weights, denominator = samples.responses, int(samples.response_lengths[chosen].sum())
+    if loss_mean == "sequence":
+        per_token = 1 / np.maximum(samples.response_lengths, 1)
+        weights = weights * np.repeat(per_token, np.diff(samples.bounds)).astype(np.float32)
+        denominator = int((samples.response_lengths[chosen] > 0).sum())
+    return MicroBatch(
+        samples=tuple(chosen),
+        tokens=column(samples.tokens)[None],
+        positions=torch.cat([torch.arange(n) for n in lengths])[None].to(device),
+        targets=column(samples.targets),
+        packing=_packing(lengths, device),
+        policy=PolicyTokens(
+            weights=column(weights),
+            advantages=column(samples.advantages),
+            sampled_logprobs=column(samples.logprobs),
+            reference_logprobs=None,
+        ),
+        denominator=denominator,
+    )
+
+
+def _packing(lengths: list[int], device: torch.device) -> PackedSeqParams:
+    bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=device)
+    longest = max(lengths)
+    return PackedSeqParams(
+        qkv_format="thd",
+        cu_seqlens_q=bounds,
+        cu_seqlens_kv=bounds,
+        max_seqlen_q=longest,
+        max_seqlen_kv=longest,
+    )

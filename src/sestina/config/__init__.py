@@ -1,1 +1,11 @@
-"""The configuration of a run: one strict loader into frozen dataclasses; imports no torch."""
+"""The configuration of a run: one strict loader into frozen dataclasses; imports no torch.
+
+run.py          the dataclasses, composed of those beside the code they configure
+schema.py       the same as data: which keys there are and what each allows
+arguments.py    the user's command line -> Hydra's
+plain.py        what Hydra composed -> plain dictionaries
+load.py         plain dictionaries -> RunConfig, or every violation in one error
+rules.py        demands on one key that depend on others
+resolved.py     RunConfig -> a file in the run directory, and back
+fingerprint.py  what a resumed run may change
+"""

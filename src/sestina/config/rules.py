@@ -1,0 +1,139 @@
+"""Rules between keys: what each needs to know, and what it then allows.
+
+A rule is judged when every key it needs is there and valid, so a key of another `kind` of section switches it off.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sestina.config.schema import shown
+from sestina.data.sums import ANSWER_MARK
+from sestina.rollout.pages import PAGE_TOKENS, pages_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A demand on one key that depends on others."""
+
+    needs: tuple[str, ...]
+    """Dotted paths; the first is the one to blame."""
+    check: Callable[..., str | None]
+    """Takes the values of `needs`; None, or what would be allowed for the first."""
+
+
+def broken_rules(valid: Mapping[str, Any]) -> list[str]:
+    """Return one line for each rule that the valid values, by dotted path, break."""
+    lines: list[str] = []
+    for rule in RULES:
+        if all(path in valid for path in rule.needs):
+            values = [valid[path] for path in rule.needs]
+            allowed = rule.check(*values)
+            if allowed is not None:
+                lines.append(_line(rule, values, allowed))
+    return lines
+
+
+def _line(rule: Rule, values: list[Any], allowed: str) -> str:
+    blamed, *others = zip(rule.needs, map(shown, values), strict=True)
+    beside = ", ".join(f"{path} {value}" for path, value in others)
+    return f"{blamed[0]}: {blamed[1]} is not allowed with {beside}; {allowed}"
+
+
+def _whole_groups(batch_size: int, group_size: int) -> str | None:
+    return f"a multiple of {group_size}" if batch_size % group_size else None
+
+
+def _equal_minibatches(minibatches: int, batch_size: int, group_size: int) -> str | None:
+    if batch_size % group_size:
+        return None  # _whole_groups says so
+    groups = batch_size // group_size
+    return f"a divisor of {groups}, the number of groups in a batch" if groups % minibatches else None
+
+
+def _groups_compare(group_size: int, algorithm: str) -> str | None:
+    alone = algorithm == "grpo" and group_size == 1
+    return "at least 2: a response is compared with others to the same prompt" if alone else None
+
+
+def _epoch_fills_a_batch(num_prompts: int, batch_size: int, group_size: int) -> str | None:
+    groups = batch_size // group_size
+    return f"at least {groups}, the number of groups in a batch" if num_prompts < groups else None
+
+
+def _request_fits_cache(capacity_tokens: int, prompt_tokens: int, new_tokens: int) -> str | None:
+    needed = pages_for(prompt_tokens + new_tokens) * PAGE_TOKENS
+    if capacity_tokens >= needed:
+        return None
+    return f"at least {needed}: the longest prompt and response in whole pages of {PAGE_TOKENS}"
+
+
+def _sample_fits_micro_batch(budget_tokens: int, prompt_tokens: int, new_tokens: int) -> str | None:
+    needed = prompt_tokens + new_tokens
+    return f"at least {needed}: the longest prompt and response" if budget_tokens < needed else None
+
+
+def _at_most(value: float, limit: float) -> str | None:
+    return f"at most {limit}" if value > limit else None
+
+
+def _whole_replicas(num_ranks: int, tensor_parallel: int, pipeline_parallel: int) -> str | None:
+    ranks = tensor_parallel * pipeline_parallel
+    return f"a multiple of {ranks}, the ranks that hold one model" if num_ranks % ranks else None
+
+
+def _sequence_is_shared(sequence_parallel: bool, tensor_parallel: int) -> str | None:
+    return "false, or tensor_parallel of at least 2" if sequence_parallel and tensor_parallel == 1 else None
+
+
+def _decay_after_warmup(decay_steps: int, warmup_steps: int, decay: str) -> str | None:
+    ends = decay == "constant" or decay_steps > warmup_steps
+    return None if ends else f"above {warmup_steps}, as warm-up is included, or decay 'constant'"
+
+
+def _held_out_file(eval_path: object, every: int) -> str | None:
+    return "a file of held-out prompts, or eval.every 0" if every and eval_path is None else None
+
+
+def _held_out_enough(num_prompts: int, num_held_out: int, every: int) -> str | None:
+    return f"at most {num_held_out}" if every and num_prompts > num_held_out else None
+
+
+def _longest_sum_fits(prompt_tokens: int, max_terms: int) -> str | None:
+    needed = 2 * max_terms + 4
+    return f"at least {needed}: a sum of n terms takes 2n+4" if prompt_tokens < needed else None
+
+
+def _sums_are_exact(reward: str, data: str) -> str | None:
+    return "'exact'" if data == "sums" and reward != "exact" else None
+
+
+def _sums_answer_mark(answer_mark: str, data: str) -> str | None:
+    return f"{ANSWER_MARK!r}, as the task writes it" if data == "sums" and answer_mark != ANSWER_MARK else None
+
+
+_LONGEST = ("data.max_prompt_tokens", "rollout.max_new_tokens")
+_BATCH = ("algorithm.batch_size", "algorithm.group_size")
+_OPTIMIZER = "trainer.optimizer"
+
+RULES = (
+    Rule(needs=_BATCH, check=_whole_groups),
+    Rule(needs=("algorithm.minibatches", *_BATCH), check=_equal_minibatches),
+    Rule(needs=("algorithm.group_size", "algorithm.kind"), check=_groups_compare),
+    Rule(needs=("data.num_prompts", *_BATCH), check=_epoch_fills_a_batch),
+    Rule(needs=("data.max_prompt_tokens", "data.max_terms"), check=_longest_sum_fits),
+    Rule(needs=("reward.kind", "data.kind"), check=_sums_are_exact),
+    Rule(needs=("reward.answer_mark", "data.kind"), check=_sums_answer_mark),
+    Rule(needs=("data.eval_path", "eval.every"), check=_held_out_file),
+    Rule(needs=("eval.num_prompts", "data.num_eval_prompts", "eval.every"), check=_held_out_enough),
+    Rule(needs=("rollout.engine.kv_capacity_tokens", *_LONGEST), check=_request_fits_cache),
+    Rule(needs=("rollout.engine.max_running", "rollout.engine.max_step_tokens"), check=_at_most),
+    Rule(needs=("trainer.max_micro_batch_tokens", *_LONGEST), check=_sample_fits_micro_batch),
+    Rule(needs=("trainer.num_ranks", "trainer.tensor_parallel", "trainer.pipeline_parallel"), check=_whole_replicas),
+    Rule(needs=("trainer.sequence_parallel", "trainer.tensor_parallel"), check=_sequence_is_shared),
+    Rule(
+        needs=(f"{_OPTIMIZER}.decay_steps", f"{_OPTIMIZER}.warmup_steps", f"{_OPTIMIZER}.decay"),
+        check=_decay_after_warmup,
+    ),
+    Rule(needs=(f"{_OPTIMIZER}.min_learning_rate", f"{_OPTIMIZER}.learning_rate"), check=_at_most),
+)

@@ -1,0 +1,145 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sestina.config.fingerprint import FREE, differing_keys, fingerprint
+from sestina.config.load import load
+from sestina.config.resolved import as_dict, as_flat_dict, read_resolved, write_resolved
+from sestina.config.run import RunConfig
+from sestina.config.schema import keys_of
+from sestina.core.errors import ConfigError, RunDirError
+from tests.unit.config.helpers import FILES, changed
+
+FUNCTION = (*FILES[:2], "reward=function", "reward.path=grading:grade")
+
+
+@pytest.fixture(scope="module")
+def usual():
+    return load(changed())
+
+
+@pytest.mark.parametrize("argv", [(), FILES, FUNCTION, ("+exp=quickstart",)])
+def test_the_resolved_file_reads_back_equal(argv, tmp_path):
+    config = load(changed("telemetry.wandb='off'", "trainer.optimizer.eps=1e-8", argv=argv))
+    write_resolved(config, tmp_path / "config.yaml")
+    assert read_resolved(tmp_path / "config.yaml") == config
+
+
+@given(
+    name=st.text(min_size=1).filter(lambda text: text != "???"), group=st.none() | st.text(), rate=st.floats(1e-12, 1e9)
+)
+def test_odd_text_and_numbers_read_back_equal(tmp_path_factory, usual, name, group, rate):
+    config = usual
+    optimizer = replace(config.trainer.optimizer, learning_rate=rate)
+    telemetry = replace(config.telemetry, wandb_group=group if group != "???" else None)
+    config = replace(config, name=name, telemetry=telemetry, trainer=replace(config.trainer, optimizer=optimizer))
+    path = tmp_path_factory.getbasetemp() / "odd.yaml"
+    write_resolved(config, path)
+    assert read_resolved(path) == config
+
+
+@pytest.mark.parametrize("text", ["on", "1e3", "${name}", "null", "0x1f", "a: b", "\u00e9\u2028"])
+def test_text_that_yaml_could_misread_stays_text(text, tmp_path):
+    config = replace(load(changed()), name=text)
+    write_resolved(config, tmp_path / "config.yaml")
+    assert read_resolved(tmp_path / "config.yaml").name == text
+
+
+def test_as_dict_holds_plain_values():
+    tree = as_dict(load(changed()))
+    assert tree["dir"] == "runs/dev"
+    assert tree["rollout"]["engine"]["max_running"] == 64
+    assert yaml.safe_load(yaml.safe_dump(tree)) == tree
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(RunDirError, match=r"absent.yaml: cannot be read as YAML"):
+        read_resolved(tmp_path / "absent.yaml")
+    bad = tmp_path / "bad.yaml"
+    for text, reason in [("a: [", "cannot be read as YAML"), ("- a", "expected keys and values, found list")]:
+        bad.write_text(text)
+        with pytest.raises(RunDirError, match=f"bad.yaml: {reason}"):
+            read_resolved(bad)
+    write_resolved(load(changed()), bad)
+    bad.write_text(bad.read_text().replace("seed: 1", "sed: 1"))
+    with pytest.raises(ConfigError) as error:
+        read_resolved(bad)
+    assert error.value.violations == [
+        f"{bad}: sed: unknown key; did you mean 'seed'?",
+        f"{bad}: seed: must be given; a whole number from 0 to 2147483647",
+    ]
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+ALLOWED_CHANGES = words(
+    "name=other dir=elsewhere resume=never run.steps=7 run.checkpoint_every=1 run.keep_checkpoints=9 eval.every=3 "
+    "rollout.num_instances=16 rollout.scheduler=group rollout.chunk_tokens=7 rollout.engine.kv_capacity_tokens=1024 "
+    "rollout.engine.max_running=3 rollout.engine.max_step_tokens=32 reward.num_workers=5 trainer.max_logprob_diff=1 "
+    "weights.host=node1 weights.bucket_bytes=1 weights.timeout_s=1 deadlines.start_s=1 deadlines.silence_s=1 "
+    "deadlines.train_s=1 deadlines.checkpoint_s=1 deadlines.stop_s=1 telemetry.wandb=online telemetry.wandb_project=p "
+    "telemetry.wandb_group=g"
+)
+
+PINNED_CHANGES = words(
+    "seed=2 data.num_prompts=999 data.num_eval_prompts=300 data.max_terms=9 data.tail=0 data.max_prompt_tokens=200 "
+    "model.path=other rollout.max_new_tokens=300 rollout.temperature=0.9 rollout.engine.device=cuda "
+    "rollout.engine.dtype=bfloat16 algorithm.batch_size=1024 algorithm.group_size=16 algorithm.minibatches=4 "
+    "algorithm.clip_low=0.1 algorithm.clip_high=0.3 algorithm.advantage_scale=none algorithm.loss_mean=sequence "
+    "algorithm.kl_coefficient=0.1 reward.timeout_s=3 trainer.num_ranks=2 trainer.tensor_parallel=1 "
+    "trainer.distributed_optimizer=true trainer.recompute=full trainer.device=cuda trainer.dtype=bfloat16 "
+    "trainer.max_micro_batch_tokens=4096 trainer.optimizer.learning_rate=1 trainer.optimizer.min_learning_rate=1e-5 "
+    "trainer.optimizer.warmup_steps=3 trainer.optimizer.decay=linear trainer.optimizer.decay_steps=9 "
+    "trainer.optimizer.weight_decay=1 trainer.optimizer.beta1=0 trainer.optimizer.beta2=0 trainer.optimizer.eps=1 "
+    "trainer.optimizer.clip_grad=0 eval.num_prompts=9 eval.temperature=0"
+)
+
+
+def test_every_key_of_the_usual_run_is_either_free_or_pinned():
+    fixed = {"run.mode", "data.kind", "rollout.engine.kind", "algorithm.kind", "reward.kind", "reward.answer_mark"}
+    fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel"}
+    listed = [change.partition("=")[0] for change in ALLOWED_CHANGES + PINNED_CHANGES]
+    assert sorted([*listed, *fixed]) == sorted(as_flat_dict(load(changed())))
+
+
+def test_what_cannot_change_a_weight_may_change():
+    before, after = load(changed()), load(changed(*ALLOWED_CHANGES))
+    assert len([key for key in as_flat_dict(before) if as_flat_dict(before)[key] != as_flat_dict(after)[key]]) == len(
+        ALLOWED_CHANGES
+    )
+    assert fingerprint(before) == fingerprint(after)
+    assert differing_keys(before, after) == []
+
+
+@pytest.mark.parametrize("change", [change for change in PINNED_CHANGES if change != "trainer.tensor_parallel=1"])
+def test_what_can_change_a_weight_is_pinned(change):
+    before, after = load(changed()), load(changed(change))
+    assert fingerprint(before) != fingerprint(after)
+    (line,) = differing_keys(before, after)
+    assert line.startswith(f"{change.partition('=')[0]}: ")
+
+
+def test_differing_keys_state_both_values():
+    before = load(changed())
+    assert differing_keys(before, load(changed("seed=2", "algorithm.loss_mean=sequence"))) == [
+        "seed: 1 -> 2",
+        "algorithm.loss_mean: 'token' -> 'sequence'",
+    ]
+    lines = differing_keys(before, load(changed(argv=FILES)))
+    assert "data.kind: 'sums' -> 'files'" in lines
+    assert "data.tail: 1.1 -> absent" in lines
+    assert "data.path: absent -> 'prompts.jsonl'" in lines
+    assert "data.eval_path: absent -> null" in lines
+
+
+def test_free_keys_exist_and_equal_numbers_have_one_fingerprint():
+    known = {key.path for key in keys_of(RunConfig)}
+    assert set(FREE) <= known | {path.partition(".")[0] for path in known}
+    assert fingerprint(load(changed("data.tail=1"))) == fingerprint(load(changed("data.tail=1.0")))
+    assert fingerprint(replace(load(changed()), dir=Path("/x"))) == fingerprint(load(changed()))

@@ -1,0 +1,147 @@
+import pytest
+
+from sestina.config.load import load
+from sestina.config.rules import RULES
+from sestina.config.run import RunConfig
+from sestina.config.schema import keys_of
+from tests.unit.config.helpers import FILES, changed, violations
+
+BROKEN = [
+    (
+        ["algorithm.batch_size=10", "algorithm.minibatches=1"],
+        "algorithm.batch_size: 10 is not allowed with algorithm.group_size 8; a multiple of 8",
+    ),
+    (
+        ["algorithm.minibatches=3"],
+        "algorithm.minibatches: 3 is not allowed with algorithm.batch_size 512, algorithm.group_size 8; "
+        "a divisor of 64, the number of groups in a batch",
+    ),
+    (
+        ["algorithm.group_size=1"],
+        "algorithm.group_size: 1 is not allowed with algorithm.kind 'grpo'; "
+        "at least 2: a response is compared with others to the same prompt",
+    ),
+    (
+        ["data.num_prompts=63"],
+        "data.num_prompts: 63 is not allowed with algorithm.batch_size 512, algorithm.group_size 8; "
+        "at least 64, the number of groups in a batch",
+    ),
+    (
+        ["data.max_prompt_tokens=107"],
+        "data.max_prompt_tokens: 107 is not allowed with data.max_terms 52; at least 108: a sum of n terms takes 2n+4",
+    ),
+    (
+        ["reward={kind: math, num_workers: 1, timeout_s: 1}"],
+        "reward.kind: 'math' is not allowed with data.kind 'sums'; 'exact'",
+    ),
+    (
+        ["reward.answer_mark='='"],
+        "reward.answer_mark: '=' is not allowed with data.kind 'sums'; '#', as the task writes it",
+    ),
+    (
+        ["eval.every=5", "eval.num_prompts=257"],
+        "eval.num_prompts: 257 is not allowed with data.num_eval_prompts 256, eval.every 5; at most 256",
+    ),
+    (
+        ["rollout.engine.kv_capacity_tokens=527"],
+        "rollout.engine.kv_capacity_tokens: 527 is not allowed with data.max_prompt_tokens 128, "
+        "rollout.max_new_tokens 400; at least 528: the longest prompt and response in whole pages of 16",
+    ),
+    (
+        ["rollout.engine.kv_capacity_tokens=535", "rollout.max_new_tokens=401"],
+        "rollout.engine.kv_capacity_tokens: 535 is not allowed with data.max_prompt_tokens 128, "
+        "rollout.max_new_tokens 401; at least 544: the longest prompt and response in whole pages of 16",
+    ),
+    (
+        ["rollout.engine.max_running=257"],
+        "rollout.engine.max_running: 257 is not allowed with rollout.engine.max_step_tokens 256; at most 256",
+    ),
+    (
+        ["trainer.max_micro_batch_tokens=527"],
+        "trainer.max_micro_batch_tokens: 527 is not allowed with data.max_prompt_tokens 128, "
+        "rollout.max_new_tokens 400; at least 528: the longest prompt and response",
+    ),
+    (
+        ["trainer.num_ranks=6", "trainer.tensor_parallel=2", "trainer.pipeline_parallel=2"],
+        "trainer.num_ranks: 6 is not allowed with trainer.tensor_parallel 2, trainer.pipeline_parallel 2; "
+        "a multiple of 4, the ranks that hold one model",
+    ),
+    (
+        ["trainer.sequence_parallel=true"],
+        "trainer.sequence_parallel: true is not allowed with trainer.tensor_parallel 1; "
+        "false, or tensor_parallel of at least 2",
+    ),
+    (
+        ["trainer.optimizer.decay=cosine", "trainer.optimizer.decay_steps=20", "trainer.optimizer.warmup_steps=20"],
+        "trainer.optimizer.decay_steps: 20 is not allowed with trainer.optimizer.warmup_steps 20, "
+        "trainer.optimizer.decay 'cosine'; above 20, as warm-up is included, or decay 'constant'",
+    ),
+    (
+        ["trainer.optimizer.min_learning_rate=0.001"],
+        "trainer.optimizer.min_learning_rate: 0.001 is not allowed with trainer.optimizer.learning_rate 0.0003; "
+        "at most 0.0003",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "line"), BROKEN)
+def test_a_broken_rule_states_its_keys_their_values_and_what_is_allowed(changes, line):
+    assert violations(*changes) == [line]
+
+
+def test_evaluation_on_files_needs_a_held_out_file():
+    assert violations("eval.every=5", argv=FILES) == [
+        "data.eval_path: null is not allowed with eval.every 5; a file of held-out prompts, or eval.every 0"
+    ]
+    load(changed("eval.every=5", "data.eval_path=held-out.jsonl", argv=FILES))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["algorithm.minibatches=64"],
+        ["algorithm.batch_size=8", "algorithm.minibatches=1", "data.num_prompts=1"],
+        ["algorithm.group_size=2"],
+        ["data.max_prompt_tokens=108"],
+        ["eval.num_prompts=257", "eval.every=0"],
+        ["eval.num_prompts=256", "eval.every=5"],
+        ["rollout.engine.kv_capacity_tokens=528"],
+        ["rollout.engine.kv_capacity_tokens=544", "rollout.max_new_tokens=401"],
+        ["rollout.engine.max_running=256"],
+        ["trainer.max_micro_batch_tokens=528"],
+        ["trainer.num_ranks=8", "trainer.tensor_parallel=2", "trainer.pipeline_parallel=2"],
+        ["trainer.num_ranks=2", "trainer.tensor_parallel=2", "trainer.sequence_parallel=true"],
+        ["trainer.optimizer.decay=linear", "trainer.optimizer.decay_steps=21", "trainer.optimizer.warmup_steps=20"],
+        ["trainer.optimizer.decay=constant", "trainer.optimizer.decay_steps=20", "trainer.optimizer.warmup_steps=20"],
+        ["trainer.optimizer.min_learning_rate=0.0003"],
+        ["trainer.dtype=bfloat16"],
+        ["rollout.scheduler=group", "rollout.chunk_tokens=1"],
+    ],
+)
+def test_what_a_rule_still_allows(changes):
+    load(changed(*changes))
+
+
+def test_files_go_with_any_reward_and_mark():
+    load(changed(argv=FILES))
+    load(changed("reward.answer_mark='####'", argv=(*FILES[:2], "reward=exact")))
+
+
+def test_all_broken_rules_come_together():
+    chosen = [(changes, line) for changes, line in BROKEN[-6:] if changes != ["trainer.sequence_parallel=true"]]
+    found = violations(*(change for changes, _ in chosen for change in changes))
+    assert found == [line for _, line in chosen]
+
+
+def test_a_rule_on_a_refused_value_is_not_judged():
+    assert violations("algorithm.group_size=0") == [
+        "algorithm.group_size: 0 is not allowed; a whole number of at least 1"
+    ]
+    assert len(violations("data.kind=filez", "data.max_prompt_tokens=1")) == 1
+
+
+def test_rules_need_keys_that_exist():
+    known = {key.path for key in keys_of(RunConfig)}
+    for rule in RULES:
+        assert set(rule.needs) <= known
+        assert len(rule.needs) >= 2

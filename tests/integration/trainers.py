@@ -60,7 +60,7 @@ class TrainerBench:
 def make_bench(folder, *, batches=3, **shape):
     """A model of four layers, and batches whose logprobs are near the model's own: ratios on both sides of the clip."""
     model_shape = make_shape(vocab_size=64, num_layers=4, **shape)
-    write_model(folder / "model", model_shape, lively_weights(model_shape))
+    write_model(folder / "model", model_shape, lively_weights(model_shape).items())
     model = Qwen2ForCausalLM.from_pretrained(folder / "model").double()
     for number in range(batches):
         np.savez(folder / f"batch{number}.npz", **as_arrays(make_batch(model, number)))

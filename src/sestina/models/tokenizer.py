@@ -15,6 +15,8 @@ from sestina.core.units import TokenArray
 FILE = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
+FILES = (FILE, SETTINGS, TEMPLATE)
+"""What belongs beside the weights, as far as it exists."""
 
 
 class Tokenizer:

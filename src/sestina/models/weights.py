@@ -1,21 +1,20 @@
 """Reading and writing safetensors checkpoints, whole or sharded, checked against the shape config.json states."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from sestina.core.errors import ModelError
+from sestina.models.files import check_shapes
+from sestina.models.index import INDEX, WEIGHTS, files_of
 from sestina.models.shape import ModelShape
 
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-MAX_REPORTED = 3
-"""Problems named in one message; a wrong config.json usually makes hundreds of the same kind."""
+MAX_SHARD_BYTES = 5 << 30
+"""Size of a shard beyond which the next tensor goes into another."""
 
 
 def read_weights(directory: Path, shape: ModelShape) -> dict[str, torch.Tensor]:
@@ -25,7 +24,7 @@ def read_weights(directory: Path, shape: ModelShape) -> dict[str, torch.Tensor]:
     unknown or of another shape.
     """
     tensors: dict[str, torch.Tensor] = {}
-    for path in _files(directory):
+    for path in files_of(directory):
         tensors |= _read_file(path)
     if shape.tied:
         tensors.pop("lm_head.weight", None)
@@ -35,26 +34,32 @@ def read_weights(directory: Path, shape: ModelShape) -> dict[str, torch.Tensor]:
 
 def check_tensors(tensors: Mapping[str, torch.Tensor], shape: ModelShape, where: str) -> None:
     """Raise ModelError unless `tensors` are exactly those of `shape`."""
-    expected = shape.tensors()
-    problems = [f"tensor {name} is missing" for name in expected.keys() - tensors.keys()]
-    problems += [f"tensor {name} is not part of the model" for name in tensors.keys() - expected.keys()]
-    problems += [
-        f"tensor {name} has shape {list(tensors[name].shape)}, config.json says {list(size)}"
-        for name, size in expected.items()
-        if name in tensors and tuple(tensors[name].shape) != size
-    ]
-    if problems:
-        shown = sorted(problems)[:MAX_REPORTED]
-        more = f" (and {len(problems) - len(shown)} more)" if len(problems) > len(shown) else ""
-        raise ModelError(f"{where}: {'; '.join(shown)}{more}")
+    check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, shape, where)
 
 
-def write_model(directory: Path, shape: ModelShape, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write config.json and one safetensors file; creates the directory."""
+def write_model(
+    directory: Path,
+    shape: ModelShape,
+    tensors: Iterable[tuple[str, torch.Tensor]],
+    *,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+) -> None:
+    """Write config.json and safetensors, sharded when large; creates the directory, holds one shard at a time."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(shape.to_hf(), indent=2) + "\n")
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(contiguous, directory / WEIGHTS, metadata={"format": "pt"})
+    shards: list[list[str]] = []
+    for shard in _shards(tensors, max_shard_bytes):
+        shards.append(list(shard))
+        save_file(shard, directory / _partial(len(shards)), metadata={"format": "pt"})
+    if len(shards) == 1:
+        (directory / _partial(1)).rename(directory / WEIGHTS)
+        return
+    weight_map: dict[str, str] = {}
+    for number, names in enumerate(shards, start=1):
+        final = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        (directory / _partial(number)).rename(directory / final)
+        weight_map |= dict.fromkeys(names, final)
+    (directory / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}, indent=2) + "\n")
 
 
 def random_weights(shape: ModelShape, seed: int) -> dict[str, torch.Tensor]:
@@ -71,15 +76,20 @@ def random_weights(shape: ModelShape, seed: int) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def _files(directory: Path) -> list[Path]:
-    index = directory / INDEX
-    if not index.exists():
-        return [directory / WEIGHTS]
-    try:
-        weight_map: dict[str, Any] = json.loads(index.read_text())["weight_map"]
-    except (ValueError, KeyError) as error:
-        raise ModelError(f"{index}: not a safetensors index: {error!r}") from None
-    return [directory / name for name in sorted(set(weight_map.values()))]
+def _shards(tensors: Iterable[tuple[str, torch.Tensor]], max_bytes: int) -> Iterator[dict[str, torch.Tensor]]:
+    shard: dict[str, torch.Tensor] = {}
+    size = 0
+    for name, tensor in tensors:
+        if shard and size + tensor.nbytes > max_bytes:
+            yield shard
+            shard, size = {}, 0
+        shard[name] = tensor.detach().cpu().contiguous()
+        size += tensor.nbytes
+    yield shard
+
+
+def _partial(number: int) -> str:
+    return f"shard-{number}.partial"
 
 
 def _read_file(path: Path) -> dict[str, torch.Tensor]:

@@ -55,6 +55,15 @@ class StepSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankProcess:
+    """One rank of the run, to tell who died."""
+
+    name: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """A run at one moment."""
 
@@ -74,6 +83,8 @@ class Status:
     eta_s: Seconds | None
     rows: tuple[StepSummary, ...]
     """The latest steps, oldest first; as many as shall be shown."""
+    ranks: tuple[RankProcess, ...]
+    """Those that have said hello."""
     started_at: float
     updated_at: float
     """Unix seconds."""

@@ -51,9 +51,9 @@ class Recipe:
     batch_tokens: int = 4000
     learning_rate: float = 2e-3
     slip_learning_rate: float = 1e-3
-    learn_steps: int = 1100
+    learn_steps: int = 1300
     slip_steps: int = 300
-    mastered: float = 0.06
+    mastered: float = 0.12
     """Nats per token, above what the choice of style makes unavoidable, below which the curriculum goes on."""
     patience_steps: int = 8
     """Least steps between two stages of the curriculum."""
@@ -137,7 +137,7 @@ def make(recipe: Recipe, directory: Path, store: dist.Store) -> Iterator[Progres
     slipping = _config(recipe, recipe.optimizer(recipe.slip_learning_rate, decay_steps=recipe.slip_steps))
     trainer = Trainer(slipping, shape, backend, dict(trainer.export()))
     yield from _slip(trainer, recipe, tokenizer)
-    write_model(directory, shape, dict(trainer.export()))
+    write_model(directory, shape, trainer.export())
     close_groups()
 
 

@@ -202,6 +202,7 @@ class CheckpointDone(_Base, frozen=True):
     """Trainer: saved or loaded."""
 
     directory: str
+    version: Version
     seconds: Seconds
 
 

@@ -1,6 +1,9 @@
 """Which rank is who: every rank states its role on its command line, and all derive the same layout."""
 
+import os
+import socket
 from dataclasses import dataclass
+from typing import Any
 
 from mpi4py import MPI
 
@@ -74,3 +77,8 @@ def join_world(role: Role, *, num_rollouts: int, num_trainers: int) -> World:
     layout = Layout(controller=found["controller"][0], rollouts=found["rollout"], trainers=found["trainer"])
     color = ("controller", "rollout", "trainer").index(role)
     return World(comm=comm, peers=comm.Split(color, comm.Get_rank()), layout=layout, role=role)
+
+
+def whoami() -> dict[str, Any]:
+    """Return this process's host and pid, as `Hello` states them."""
+    return {"host": socket.gethostname(), "pid": os.getpid()}

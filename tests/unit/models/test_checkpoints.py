@@ -15,7 +15,7 @@ from tests.conftest import lively_weights, make_shape
 def test_transformers_reads_what_is_written_and_the_reverse(tmp_path, tied):
     shape = make_shape(tied=tied)
     weights = lively_weights(shape)
-    write_model(tmp_path / "ours", shape, weights)
+    write_model(tmp_path / "ours", shape, weights.items())
     model = Qwen2ForCausalLM.from_pretrained(tmp_path / "ours", dtype=torch.float32)
     model.save_pretrained(tmp_path / "theirs")
     assert read_shape(tmp_path / "theirs") == read_shape(tmp_path / "ours") == shape
@@ -38,7 +38,7 @@ def test_sharded_checkpoints_are_read(tmp_path):
 
 def written(tmp_path):
     shape = make_shape()
-    write_model(tmp_path, shape, lively_weights(shape))
+    write_model(tmp_path, shape, lively_weights(shape).items())
     return shape
 
 

@@ -31,7 +31,7 @@ def reference_logprobs(model, result, prompt, temperature=1.0):
 def test_logprobs_equal_transformers(changes, tmp_path):
     shape = make_shape(**changes)
     weights = lively_weights(shape)
-    write_model(tmp_path, shape, weights)
+    write_model(tmp_path, shape, weights.items())
     model = Qwen2ForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     requests = make_requests(shape, temperature=0.7)
     results = finish(make_engine(shape, weights), requests)

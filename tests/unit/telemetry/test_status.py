@@ -21,6 +21,7 @@ STATUS = Status(
     accuracy=0.742,
     eta_s=95.0,
     rows=(summary_of(10, **{"eval/accuracy": 0.742}), summary_of(11)),
+    ranks=(),
     started_at=1000.0,
     updated_at=1040.0,
 )

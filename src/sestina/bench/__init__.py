@@ -1,0 +1,10 @@
+"""Benchmarks: every figure is a ratio, or stands beside what it is compared with, taken in one run.
+
+engine.py     the embedded engine against transformers' `generate`
+  decoders.py   the two of them behind one Protocol
+  turns.py      two ways to do the same, timed in turns
+packing.py    micro-batches by token budget against a fixed number of samples
+asked.py      figures with what is asked of them
+table.py      figures on the terminal
+page.py       all figures taken, as a page of the documentation
+"""

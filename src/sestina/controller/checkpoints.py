@@ -1,0 +1,77 @@
+"""Checkpoints of a run: complete or absent, written aside and then renamed."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from sestina.config.resolved import write_resolved
+from sestina.config.run import RunConfig
+from sestina.controller.ranks import Ranks
+from sestina.controller.run_dir import CONFIG, RunDir
+from sestina.core.errors import RunDirError
+from sestina.core.units import Version
+from sestina.data.cursor import CursorState
+from sestina.models.tokenizer import FILES as TOKENIZER_FILES
+from sestina.transport.messages import CheckpointDone, LoadCheckpoint, SaveCheckpoint
+
+_STATE = "controller.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerState:
+    """What the controller continues from; sampling noise needs no state (core.noise)."""
+
+    step: int
+    version: Version
+    cursor: CursorState
+
+
+class Checkpoints:
+    """Saves and loads, together with the trainer."""
+
+    def __init__(self, run_dir: RunDir, ranks: Ranks, config: RunConfig) -> None:
+        self._run_dir = run_dir
+        self._ranks = ranks
+        self._config = config
+
+    async def save(self, state: ControllerState) -> Path:
+        """Write the checkpoint of a step and remove those too many; returns where it lies."""
+        final = self._run_dir.checkpoint(state.step)
+        aside = final.with_suffix(".partial")
+        shutil.rmtree(aside, ignore_errors=True)
+        (aside / "trainer").mkdir(parents=True)
+        await self._ask(SaveCheckpoint(directory=str(aside.absolute())))
+        for name in TOKENIZER_FILES:
+            if (self._config.model.path / name).exists():
+                shutil.copyfile(self._config.model.path / name, aside / "model" / name)
+        write_resolved(self._config, aside / CONFIG)
+        (aside / _STATE).write_bytes(msgspec.json.format(msgspec.json.encode(state)))
+        shutil.rmtree(final, ignore_errors=True)
+        aside.rename(final)
+        for old in self._run_dir.checkpoints()[: -self._config.run.keep_checkpoints]:
+            shutil.rmtree(old)
+        return final
+
+    async def load(self, directory: Path) -> ControllerState:
+        """Make the trainer continue from a checkpoint; returns the controller's part.
+
+        Raises RunDirError when the controller's part is malformed, or the trainer's is of another version.
+        """
+        path = directory / _STATE
+        try:
+            state = msgspec.json.decode(path.read_bytes(), type=ControllerState)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise RunDirError(f"{path}: not a checkpoint's state: {error}") from None
+        done = await self._ask(LoadCheckpoint(directory=str(directory.absolute())))
+        if done.version != state.version:
+            raise RunDirError(f"{directory}: the trainer's version is {done.version}, the controller's {state.version}")
+        return state
+
+    async def _ask(self, order: SaveCheckpoint | LoadCheckpoint) -> CheckpointDone:
+        verb = "save" if isinstance(order, SaveCheckpoint) else "load"
+        limit_s = self._config.deadlines.checkpoint_s
+        return await self._ranks.ask(
+            self._ranks.first_trainer, order, CheckpointDone, limit_s, f"to {verb} {order.directory}"
+        )

@@ -1,0 +1,120 @@
+"""Runs a configuration on this machine: check, start the ranks, show what they do, report how it ended."""
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+
+from sestina.config.run import RunConfig
+from sestina.controller.preflight import prepare
+from sestina.controller.run_dir import STATUS, SUMMARY, RunDir
+from sestina.controller.world_process import WorldProcess, world_command, world_environment
+from sestina.core.units import Seconds
+from sestina.telemetry.display import LiveDisplay
+from sestina.telemetry.figure import draw
+from sestina.telemetry.report import summary
+from sestina.telemetry.status import Status, read_status
+
+REFRESH_S: Seconds = 0.25
+
+
+def launch(config: RunConfig, console: Console | None = None) -> int:
+    """Run to the end and return the exit code; raises a UserError before anything is written or started."""
+    console = console or Console(soft_wrap=True)
+    run_dir = RunDir(config.dir)
+    start = run_dir.plan(config)
+    if start.checkpoint is not None and start.step >= config.run.steps:
+        console.print(
+            f"{config.dir} has taken all {config.run.steps} steps already; raise run.steps to go on, "
+            "or choose another name or dir"
+        )
+        console.print(summary(config.dir))
+        return 0
+    prepare(config)
+    command = world_command(config, quiet=console.is_terminal)
+    run_dir.create(config)
+    run_dir.hold()
+    run_dir.release()
+    if start.checkpoint is not None:
+        console.print(f"continuing from {start.checkpoint}")
+    world = WorldProcess(command, world_environment())
+    with _signals_to(world, run_dir):
+        _watch(world, run_dir, console, config.deadlines.stop_s)
+    return _conclude(world, run_dir, console)
+
+
+def _watch(world: WorldProcess, run_dir: RunDir, console: Console, stop_s: Seconds) -> None:
+    """Pass on what the ranks print, and keep the display up, until the world has ended."""
+    display = LiveDisplay(console) if console.is_terminal else contextlib.nullcontext()
+    with display as live:
+        ended_s: Seconds | None = None
+        while world.exit_code is None:
+            for line in world.lines(REFRESH_S):
+                console.out(line, highlight=False)
+            status = read_status(run_dir.file(STATUS))
+            if live is not None:
+                live.update(status, time.time())
+            over = status is not None and status.state in ("finished", "stopped", "failed")
+            ended_s = (ended_s or time.monotonic()) if over else None
+            if ended_s is not None and time.monotonic() - ended_s > stop_s:
+                console.print(f"waited {stop_s:g} s for the ranks to leave; ending them")
+                world.terminate()
+                world.wait(stop_s)
+        for line in world.rest(REFRESH_S):
+            console.out(line, highlight=False)
+        if live is not None:
+            live.update(read_status(run_dir.file(STATUS)), time.time())
+
+
+def _conclude(world: WorldProcess, run_dir: RunDir, console: Console) -> int:
+    """Say how the run ended; an exit code of 0 needs the controller's own word that it is so."""
+    status = read_status(run_dir.file(STATUS))
+    code = world.exit_code or 0
+    if code == 0 and (status is None or status.state not in ("finished", "stopped")):
+        console.print("the ranks have left before the run was finished")
+        code = 1
+    if code != 0:
+        console.print(
+            f"run failed with exit code {code}{_named_dead(world, status)}; everything so far is in {run_dir.path}"
+        )
+        return code
+    assert status is not None, "checked above"
+    if status.step > 0:
+        console.print(summary(run_dir.path))
+        draw(run_dir.path, run_dir.file(SUMMARY))
+        console.print(f"figure: {run_dir.file(SUMMARY)}")
+    console.print(status.phase)
+    return 0
+
+
+def _named_dead(world: WorldProcess, status: Status | None) -> str:
+    """Name the rank behind a pid that mpiexec reported."""
+    names = {} if status is None else {rank.pid: rank.name for rank in status.ranks}
+    dead = [names.get(pid, f"pid {pid}") for pid in world.dead_pids]
+    return f": {', '.join(dead)} died" if dead else ""
+
+
+@contextlib.contextmanager
+def _signals_to(world: WorldProcess, run_dir: RunDir) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask the controller to stop; the second one ends the world."""
+    asked = False
+
+    def pass_on(number: int, _: object) -> None:
+        nonlocal asked
+        if asked:
+            world.terminate()
+            return
+        asked = True
+        status = read_status(run_dir.file(STATUS))
+        world.interrupt(None if status is None else status.pid)
+
+    before: dict[int, Callable[..., object] | int | None] = {
+        number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,117 @@
+"""The controller's side of the control plane: orders with deadlines, chunks as they end, signs of life both ways."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sestina.core.errors import DeadlineError
+from sestina.core.units import Seconds
+from sestina.telemetry.status import RankProcess
+from sestina.transport.link import HEARTBEAT_S
+from sestina.transport.messages import ChunkEnded, Heartbeat, Hello, LoadReport, Message, Ping, Stop
+from sestina.transport.mpi import Mailbox, Pause
+from sestina.transport.world import Layout, World
+
+_log = logging.getLogger(__name__)
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Ranks:
+    """Owns the mailbox; one asyncio task runs `pump` for as long as anything is to arrive."""
+
+    def __init__(self, world: World, *, silence_s: Seconds, on_chunk: Callable[[ChunkEnded], None]) -> None:
+        self._mailbox = Mailbox(world.comm)
+        self._silence_s = silence_s
+        self._on_chunk = on_chunk
+        self._answers: dict[tuple[int, type[Message]], asyncio.Future[Message]] = {}
+        self._heard_s: dict[int, Seconds] = {}
+        self._pinged_s = time.monotonic()
+        self.layout: Layout = world.layout
+        self.hellos: dict[int, Hello] = {}
+        self.loads: dict[int, LoadReport] = {}
+        """Latest report of each rollout rank."""
+
+    @property
+    def first_trainer(self) -> int:
+        """The trainer rank that speaks for all."""
+        return self.layout.trainers[0]
+
+    def processes(self) -> tuple[RankProcess, ...]:
+        """Return the ranks that have said hello."""
+        return tuple(
+            RankProcess(name=self.layout.name(rank), host=hello.host, pid=hello.pid)
+            for rank, hello in sorted(self.hellos.items())
+        )
+
+    def send(self, rank: int, message: Message) -> None:
+        """Queue a message; `pump` posts it."""
+        self._mailbox.send(rank, message)
+
+    async def ask(
+        self, rank: int, order: Message | None, answer: type[Answer], limit_s: Seconds, awaited: str
+    ) -> Answer:
+        """Send an order, if any, and return the rank's answer.
+
+        Raises DeadlineError naming the rank and `awaited` after `limit_s`.
+        """
+        key = (rank, answer)
+        assert key not in self._answers, f"{answer.__name__} of rank {rank} is awaited already"
+        self._answers[key] = future = asyncio.get_running_loop().create_future()
+        if order is not None:
+            self.send(rank, order)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await future
+        except TimeoutError:
+            raise DeadlineError(f"{self.layout.name(rank)}: {awaited}", limit_s) from None
+        finally:
+            del self._answers[key]
+
+    async def pump(self) -> None:
+        """Post and take messages until cancelled; raises DeadlineError when a rank that should speak is silent."""
+        pause = Pause()
+        while True:
+            arrived = self._mailbox.poll()
+            now = time.monotonic()
+            for rank, message in arrived:
+                self._take(rank, message, now)
+            if arrived:
+                pause.reset()
+            self._check_life(now)
+            await asyncio.sleep(pause.next_s())
+
+    def stop_all(self) -> None:
+        """Tell every rank that listens to leave."""
+        for rank in (*self.layout.rollouts, self.first_trainer):
+            self.send(rank, Stop())
+
+    def drain(self, limit_s: Seconds) -> None:
+        """Return when every message has left; blocks, for the end of a run."""
+        self._mailbox.drain(limit_s)
+
+    def _take(self, rank: int, message: Message, now: Seconds) -> None:
+        self._heard_s[rank] = now
+        match message:
+            case ChunkEnded():
+                self._on_chunk(message)
+            case LoadReport():
+                self.loads[rank] = message
+            case Heartbeat():
+                _log.debug("%s: %s", self.layout.name(rank), message.phase)
+            case Hello():
+                self.hellos[rank] = message
+            case _:
+                self._answers[rank, type(message)].set_result(message)
+
+    def _check_life(self, now: Seconds) -> None:
+        """Ranks that owe an answer have that answer's deadline instead."""
+        if now - self._pinged_s < HEARTBEAT_S:
+            return
+        self._pinged_s = now
+        owing = {rank for rank, _ in self._answers}
+        for rank, heard_s in self._heard_s.items():
+            self.send(rank, Ping())
+            if rank not in owing and now - heard_s > self._silence_s:
+                raise DeadlineError(f"a sign of life from {self.layout.name(rank)}", self._silence_s)

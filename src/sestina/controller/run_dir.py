@@ -1,0 +1,114 @@
+"""The run directory: where everything of a run lies, who holds it, and what it holds already.
+
+config.yaml  metrics.jsonl  journal.jsonl  status.json  traces/  wandb/  summary.png
+checkpoints/step_000010/{controller.json, config.yaml, trainer/, model/}
+"""
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from sestina.config.fingerprint import differing_keys, fingerprint
+from sestina.config.resolved import read_resolved, write_resolved
+from sestina.config.run import RunConfig
+from sestina.core.errors import RunDirError
+from sestina.telemetry.metrics import FILE_NAME as METRICS
+
+CONFIG, STATUS, JOURNAL, SUMMARY = "config.yaml", "status.json", "journal.jsonl", "summary.png"
+_LOCK, _CHECKPOINTS, _STEP = "lock", "checkpoints", "step_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where a run begins."""
+
+    step: int
+    """Steps already taken."""
+    checkpoint: Path | None
+    """What to continue from; None for the initial model."""
+
+
+class RunDir:
+    """A run directory; nothing is created before `create`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    def file(self, name: str) -> Path:
+        """Return the path of one of the files named in this module."""
+        return self.path / name
+
+    def plan(self, config: RunConfig) -> Start:
+        """Decide where a run of `config` begins; writes nothing.
+
+        Raises RunDirError when the directory cannot be written, holds a run that `resume: never` must not touch, or a
+        checkpoint of another configuration.
+        """
+        self._check_writable()
+        if not (self.path / METRICS).exists() and not self.checkpoints():
+            return Start(step=0, checkpoint=None)
+        if config.resume == "never":
+            raise RunDirError(f"{self.path} holds a run; resume=auto continues it, another name or dir starts afresh")
+        checkpoints = self.checkpoints()
+        if not checkpoints:
+            return Start(step=0, checkpoint=None)
+        newest = checkpoints[-1]
+        saved = read_resolved(newest / CONFIG)
+        if fingerprint(saved) != fingerprint(config):
+            differing = "\n".join(f"  {line}" for line in differing_keys(saved, config))
+            raise RunDirError(
+                f"{newest} is of another configuration; with these keys as they were it can be continued, "
+                f"with another name or dir a run starts afresh:\n{differing}"
+            )
+        return Start(step=step_of(newest), checkpoint=newest)
+
+    def create(self, config: RunConfig) -> None:
+        """Make the directory and write the configuration into it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_resolved(config, self.path / CONFIG)
+        self.file(STATUS).unlink(missing_ok=True)
+
+    def hold(self) -> None:
+        """Keep other runs out until this process ends; raises RunDirError when another holds the directory."""
+        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(self._lock, 32, 0).decode() or "unknown"
+            os.close(self._lock)
+            raise RunDirError(
+                f"{self.path} is held by a live run (pid {holder}); stop it, or choose another dir"
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+
+    def release(self) -> None:
+        """Let other runs in."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def checkpoints(self) -> list[Path]:
+        """Return complete checkpoints, oldest first."""
+        found = (self.path / _CHECKPOINTS).glob(f"{_STEP}*")
+        return sorted(path for path in found if path.name.removeprefix(_STEP).isdigit())
+
+    def checkpoint(self, step: int) -> Path:
+        """Return where the checkpoint of a step belongs."""
+        return self.path / _CHECKPOINTS / f"{_STEP}{step:06d}"
+
+    def _check_writable(self) -> None:
+        nearest = self.path
+        while not nearest.exists():
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            raise RunDirError(f"{self.path}: {nearest} is not a directory")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise RunDirError(f"{self.path}: {nearest} is not writable")
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return after how many steps a checkpoint was made."""
+    return int(checkpoint.name.removeprefix(_STEP))

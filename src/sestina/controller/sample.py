@@ -1,0 +1,126 @@
+"""One response on its way: what has come of it so far, and the rows it leaves in the traces."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sestina.core.ids import EVAL_GROUPS, RequestId
+from sestina.core.records import ChunkRequest, ChunkResult
+from sestina.core.units import LogprobArray, Seconds, TokenArray
+from sestina.data.prompt import Prompt
+from sestina.policies.events import Dispatch
+from sestina.rewards.outcome import Outcome
+from sestina.telemetry.traces import ChunkRow, RequestRow
+
+_NO_TOKENS: TokenArray = np.zeros(0, np.int32)
+
+
+@dataclass(slots=True, kw_only=True)
+class Sample:
+    """A request as the driver keeps it."""
+
+    id: RequestId
+    step: int
+    prompt: Prompt
+    max_new_tokens: int
+    temperature: float
+    offered_s: Seconds
+    parts: list[ChunkResult] = field(default_factory=list[ChunkResult])
+    chunks: list[ChunkRow] = field(default_factory=list[ChunkRow])
+    outcome: Outcome | None = None
+    rewarded_s: Seconds = 0.0
+    _dispatched: tuple[Dispatch, Seconds] | None = None
+
+    @property
+    def tokens(self) -> TokenArray:
+        """[response tokens] so far."""
+        return np.concatenate([part.tokens for part in self.parts]) if self.parts else _NO_TOKENS
+
+    @property
+    def logprobs(self) -> LogprobArray:
+        """[response tokens] as sampled."""
+        return np.concatenate([part.logprobs for part in self.parts])
+
+    @property
+    def num_tokens(self) -> int:
+        """Length of the response so far."""
+        return sum(len(part.tokens) for part in self.parts)
+
+    @property
+    def reward(self) -> float:
+        """NaN when there is none."""
+        return float("nan") if self.outcome is None else self.outcome.reward
+
+    @property
+    def finish(self) -> str:
+        """Why the response ended."""
+        return self.parts[-1].finish
+
+    def start(self, dispatch: Dispatch, now: Seconds) -> ChunkRequest:
+        """A chunk leaves for an instance; returns what to send."""
+        self._dispatched = dispatch, now
+        return ChunkRequest(
+            id=self.id,
+            prompt=self.prompt.tokens,
+            generated=self.tokens,
+            max_tokens=dispatch.max_tokens,
+            max_new_tokens=self.max_new_tokens,
+            temperature=self.temperature,
+        )
+
+    def absorb(self, result: ChunkResult, *, ahead_s: Seconds, now: Seconds) -> None:
+        """A chunk came back; the instance's clock plus `ahead_s` is the controller's."""
+        assert self._dispatched is not None, f"request {self.id}: a chunk came back that was never sent"
+        dispatch, dispatched_s = self._dispatched
+        self._dispatched = None
+        self.parts.append(result)
+        self.chunks.append(
+            ChunkRow(
+                step=self.step,
+                group=self.id.group,
+                sample=self.id.sample,
+                chunk=len(self.chunks),
+                instance=dispatch.instance,
+                reason=dispatch.reason,
+                budget_tokens=dispatch.max_tokens,
+                tokens=len(result.tokens),
+                finish=result.finish,
+                version=result.version,
+                dispatched_s=dispatched_s,
+                submitted_s=result.submitted_s + ahead_s,
+                started_s=result.started_s + ahead_s,
+                finished_s=result.finished_s + ahead_s,
+                received_s=now,
+                prefilled_tokens=result.prefilled_tokens,
+                cached_tokens=result.cached_tokens,
+                preemptions=result.preemptions,
+            )
+        )
+
+    def row(self) -> RequestRow:
+        """Return the finished request as the traces want it."""
+        assert self.outcome is not None, f"request {self.id} has no outcome yet"
+        failed = self.outcome.kind != "ok"
+        return RequestRow(
+            step=self.step,
+            group=self.id.group,
+            sample=self.id.sample,
+            prompt_id=self.prompt.id,
+            evaluation=self.id.group >= EVAL_GROUPS,
+            prompt_tokens=len(self.prompt.tokens),
+            response_tokens=self.num_tokens,
+            num_chunks=len(self.chunks),
+            finish=self.finish,
+            reward=None if failed else self.outcome.reward,
+            reward_error=self.outcome.error,
+            reward_s=self.outcome.elapsed_s,
+            first_version=self.parts[0].version,
+            last_version=self.parts[-1].version,
+            offered_s=self.offered_s,
+            started_s=self.chunks[0].started_s,
+            finished_s=self.chunks[-1].finished_s,
+            rewarded_s=self.rewarded_s,
+            preemptions=sum(part.preemptions for part in self.parts),
+            prefilled_tokens=sum(part.prefilled_tokens for part in self.parts),
+            cached_tokens=sum(part.cached_tokens for part in self.parts),
+        )

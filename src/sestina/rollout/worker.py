@@ -1,0 +1,130 @@
+"""The rollout rank: runs one engine, takes chunks and weights from the controller, reports what ended."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from sestina.core.units import InstanceId, Seconds
+from sestina.models.shape import ModelShape
+from sestina.rollout.config import TorchEngineConfig
+from sestina.rollout.engine import Engine
+from sestina.rollout.pages import PAGE_TOKENS
+from sestina.rollout.selfcheck import gemm_is_batch_invariant
+from sestina.rollout.torch_engine import TorchEngine
+from sestina.transport.link import Link
+from sestina.transport.messages import (
+    ChunkEnded,
+    InstanceReady,
+    JoinWeights,
+    LoadReport,
+    Message,
+    ReceiveWeights,
+    StartChunk,
+    Stop,
+    WeightLayout,
+    WeightsJoined,
+    WeightsLoaded,
+)
+from sestina.weights.group import UpdateGroup
+from sestina.weights.rendezvous import connect_store
+from sestina.weights.update import receive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceConfig:
+    """What one rollout rank is made from."""
+
+    instance: InstanceId
+    engine: TorchEngineConfig
+    shape: ModelShape
+    max_context_tokens: int
+    seed: int
+    stop_token: int
+    weights_timeout_s: Seconds
+    stop_s: Seconds
+
+
+class RolloutWorker:
+    """Owns the engine; `run` returns when the controller says Stop."""
+
+    def __init__(self, config: InstanceConfig, link: Link) -> None:
+        torch.set_num_threads(1)
+        self._config = config
+        self._link = link
+        self._device = torch.device(config.engine.device)
+        self._engine: Engine = TorchEngine(
+            config.engine,
+            config.shape,
+            max_context_tokens=config.max_context_tokens,
+            seed=config.seed,
+            stop_token=config.stop_token,
+        )
+        self._updates: tuple[UpdateGroup, WeightLayout] | None = None
+        self._stopped = False
+
+    def run(self) -> None:
+        """Serve until told to stop; raises what the engine, the update group or a missing controller raise."""
+        self._link.send(self._ready())
+        while not self._stopped:
+            for message in self._link.poll(self._load_report):
+                self._handle(message)
+            if self._engine.idle:
+                self._link.rest()
+            else:
+                self._step()
+        self._link.close(self._config.stop_s)
+
+    def _step(self) -> None:
+        results = self._engine.step()
+        now = time.monotonic()
+        instance = self._config.instance
+        self._link.send(*(ChunkEnded(instance=instance, result=result, clock_s=now) for result in results))
+
+    def _handle(self, message: Message) -> None:
+        match message:
+            case StartChunk():
+                self._engine.submit(message.chunk)
+            case JoinWeights():
+                self._join(message)
+            case ReceiveWeights():
+                self._receive(message)
+            case Stop():
+                self._stopped = True
+            case _:
+                raise AssertionError(f"a rollout rank cannot answer {type(message).__name__}")
+
+    def _join(self, message: JoinWeights) -> None:
+        self._link.announce("joining the weight-update group")
+        limit_s = self._config.weights_timeout_s
+        store = connect_store(message.host, message.port, limit_s)
+        group = UpdateGroup(
+            store, rank=message.rank, world_size=message.world_size, device=self._device, limit_s=limit_s
+        )
+        self._updates = group, message.layout
+        self._link.resume()
+        self._link.send(WeightsJoined())
+
+    def _receive(self, message: ReceiveWeights) -> None:
+        assert self._updates is not None, "weights were sent before this rank joined the update group"
+        self._link.announce(f"receiving weights of version {message.version}")
+        start = time.monotonic()
+        tensors = receive(*self._updates, message.version)
+        self._engine.load_weights(message.version, tensors)
+        self._link.resume()
+        num_bytes = sum(tensor.nbytes for tensor in tensors.values())
+        self._link.send(WeightsLoaded(version=message.version, num_bytes=num_bytes, seconds=time.monotonic() - start))
+
+    def _ready(self) -> InstanceReady:
+        config = self._config
+        dtype = getattr(torch, config.engine.dtype)
+        return InstanceReady(
+            instance=config.instance,
+            kv_capacity_tokens=self._engine.load().kv_capacity_tokens,
+            page_tokens=PAGE_TOKENS,
+            max_running=config.engine.max_running,
+            batch_invariant=gemm_is_batch_invariant(config.shape, self._device, dtype),
+        )
+
+    def _load_report(self) -> LoadReport:
+        return LoadReport(instance=self._config.instance, load=self._engine.load())

@@ -1,0 +1,64 @@
+"""A rank's link to the controller: messages both ways, signs of life both ways."""
+
+import time
+from collections.abc import Callable
+
+from sestina.core.errors import DeadlineError
+from sestina.core.units import Seconds
+from sestina.transport.messages import Heartbeat, Hello, Message, Ping
+from sestina.transport.mpi import Mailbox, Pause
+from sestina.transport.world import World, whoami
+
+HEARTBEAT_S: Seconds = 1.0
+"""How often a rank and the controller tell each other that they are alive."""
+
+
+class Link:
+    """One owner, one thread. Says hello when built."""
+
+    def __init__(self, world: World, *, silence_s: Seconds) -> None:
+        self._mailbox = Mailbox(world.comm)
+        self._controller = world.layout.controller
+        self._silence_s = silence_s
+        self._heard_s = self._beaten_s = time.monotonic()
+        self._pause = Pause()
+        self.send(Hello(role=world.role, index=world.index, **whoami()))
+
+    def send(self, *messages: Message) -> None:
+        """Queue messages to the controller; they leave with the next `poll`."""
+        for message in messages:
+            self._mailbox.send(self._controller, message)
+
+    def poll(self, heartbeat: Callable[[], Message]) -> list[Message]:
+        """Return what the controller sent, pings left out; never waits. Sends what `heartbeat` returns when one is due.
+
+        Raises DeadlineError when the controller has been silent for too long.
+        """
+        now = time.monotonic()
+        if now - self._beaten_s >= HEARTBEAT_S:
+            self._beaten_s = now
+            self.send(heartbeat())
+        messages = [message for _, message in self._mailbox.poll()]
+        if messages:
+            self._heard_s = now
+            self._pause.reset()
+        elif now - self._heard_s > self._silence_s:
+            raise DeadlineError("a sign of life from the controller", self._silence_s)
+        return [message for message in messages if not isinstance(message, Ping)]
+
+    def announce(self, phase: str) -> None:
+        """Say what comes next, before work that keeps this rank from polling."""
+        self.send(Heartbeat(phase=phase))
+        self._mailbox.poll()
+
+    def rest(self) -> None:
+        """Sleep a little, longer while nothing comes: for a rank that has nothing to do."""
+        time.sleep(self._pause.next_s())
+
+    def resume(self) -> None:
+        """Forgive the controller's silence during work that kept this rank from listening."""
+        self._heard_s = time.monotonic()
+
+    def close(self, limit_s: Seconds) -> None:
+        """Return when everything queued has left; raises DeadlineError after `limit_s`."""
+        self._mailbox.drain(limit_s)

@@ -44,7 +44,7 @@ def weights(shape):
     return lively_weights(shape)
 
 
-def lively_weights(shape: ModelShape, seed: int = 0):
+def lively_weights(shape: ModelShape, seed: int = 0, scale: float = 0.15):
     """Random weights with biases and logits far enough from zero that mistakes show."""
     tensors = random_weights(shape, seed)
     generator = torch.Generator().manual_seed(seed + 1)
@@ -52,5 +52,5 @@ def lively_weights(shape: ModelShape, seed: int = 0):
         if name.endswith("norm.weight"):
             tensor += 0.1 * torch.randn(tensor.shape, generator=generator)
         else:
-            tensor.copy_(0.15 * torch.randn(tensor.shape, generator=generator))
+            tensor.copy_(scale * torch.randn(tensor.shape, generator=generator))
     return tensors

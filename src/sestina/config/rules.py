@@ -104,8 +104,8 @@ def _longest_sum_fits(prompt_tokens: int, max_terms: int) -> str | None:
     return f"at least {needed}: a sum of n terms takes 2n+4" if prompt_tokens < needed else None
 
 
-def _sums_are_exact(reward: str, data: str) -> str | None:
-    return "'exact'" if data == "sums" and reward != "exact" else None
+def _sums_are_no_math(reward: str, data: str) -> str | None:
+    return "'exact' or 'function'" if data == "sums" and reward == "math" else None
 
 
 def _sums_answer_mark(answer_mark: str, data: str) -> str | None:
@@ -122,7 +122,7 @@ RULES = (
     Rule(needs=("algorithm.group_size", "algorithm.kind"), check=_groups_compare),
     Rule(needs=("data.num_prompts", *_BATCH), check=_epoch_fills_a_batch),
     Rule(needs=("data.max_prompt_tokens", "data.max_terms"), check=_longest_sum_fits),
-    Rule(needs=("reward.kind", "data.kind"), check=_sums_are_exact),
+    Rule(needs=("reward.kind", "data.kind"), check=_sums_are_no_math),
     Rule(needs=("reward.answer_mark", "data.kind"), check=_sums_answer_mark),
     Rule(needs=("data.eval_path", "eval.every"), check=_held_out_file),
     Rule(needs=("eval.num_prompts", "data.num_eval_prompts", "eval.every"), check=_held_out_enough),

@@ -1,6 +1,7 @@
 """A finished batch as the trainer takes it, and as the metrics describe it."""
 
 import math
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 
@@ -28,7 +29,10 @@ def to_batch(samples: Sequence[Sample]) -> SampleBatch:
 
 
 def rollout_metrics(samples: Sequence[Sample]) -> dict[str, float]:
-    """Return the `rollout/` namespace of a batch; means are over samples that have a reward where rewards matter."""
+    """Return the `rollout/` namespace of a batch; means are over samples that have a reward where rewards matter.
+
+    `tokens_crc32` identifies the batch's tokens: runs that differ only in scheduling share it.
+    """
     lengths = np.array([sample.num_tokens for sample in samples])
     rewarded = [sample for sample in samples if not math.isnan(sample.reward)]
     kinds = Counter(sample.outcome.kind for sample in samples if sample.outcome is not None)
@@ -47,6 +51,7 @@ def rollout_metrics(samples: Sequence[Sample]) -> dict[str, float]:
         "prefilled_tokens": sum(chunk.prefilled_tokens for chunk in chunks),
         "cached_tokens": sum(chunk.cached_tokens for chunk in chunks),
         "tail_share": _tail_share(samples),
+        "tokens_crc32": zlib.crc32(np.concatenate([sample.tokens for sample in samples]).tobytes()),
     }
     metrics |= {f"reward_{kind}": kinds[kind] for kind in ("raised", "timeout", "died")}
     return {f"rollout/{name}": float(value) for name, value in metrics.items()}

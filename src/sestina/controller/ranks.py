@@ -12,7 +12,7 @@ from sestina.telemetry.status import RankProcess
 from sestina.transport.link import HEARTBEAT_S
 from sestina.transport.messages import ChunkEnded, Heartbeat, Hello, LoadReport, Message, Ping, Stop
 from sestina.transport.mpi import Mailbox, Pause
-from sestina.transport.world import Layout, World
+from sestina.transport.world import Layout, World, whoami
 
 _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer", bound=Message)
@@ -39,11 +39,13 @@ class Ranks:
         return self.layout.trainers[0]
 
     def processes(self) -> tuple[RankProcess, ...]:
-        """Return the ranks that have said hello."""
-        return tuple(
+        """Return this rank and those that have said hello."""
+        own = RankProcess(name=self.layout.name(self.layout.controller), **whoami())
+        others = [
             RankProcess(name=self.layout.name(rank), host=hello.host, pid=hello.pid)
             for rank, hello in sorted(self.hellos.items())
-        )
+        ]
+        return (own, *others)
 
     def send(self, rank: int, message: Message) -> None:
         """Queue a message; `pump` posts it."""

@@ -47,7 +47,7 @@ class Recipe:
     max_terms: int = 52
     tail: float = 1.1
     hurried_share: float = 0.3
-    slip_rate: float = 0.1
+    slip_rate: float = 0.12
     batch_tokens: int = 4000
     learning_rate: float = 2e-3
     slip_learning_rate: float = 1e-3

@@ -32,7 +32,7 @@ BROKEN = [
     ),
     (
         ["reward={kind: math, num_workers: 1, timeout_s: 1}"],
-        "reward.kind: 'math' is not allowed with data.kind 'sums'; 'exact'",
+        "reward.kind: 'math' is not allowed with data.kind 'sums'; 'exact' or 'function'",
     ),
     (
         ["reward.answer_mark='='"],

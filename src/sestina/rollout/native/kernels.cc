@@ -37,8 +37,8 @@ const float* head_page(const float* pages, int block, int head, Heads heads) {
   return pages + (static_cast<int64_t>(block) * heads.kv + head) * heads.size * kPageTokens;
 }
 
-// Pages are scattered over memory, where hardware prefetchers lose the trail. The kernels read keys 0..n, values 0..n, then
-// the next row's keys; these two name the page to fetch (into L2, it is read once) while page p is being read.
+// Pages are scattered over memory, where hardware prefetchers lose the trail. The kernels read keys 0..n, values 0..n,
+// then the next row's keys; these two name the page to fetch (into L2, it is read once) while page p is being read.
 constexpr int kAhead = 2;
 
 const float* page_after_key(const Context& c, int p, int head, Heads heads) {
@@ -94,7 +94,8 @@ float softmax_in_place(float* scores, int pages) {
 
 // out[N, D] from dimension `from` on, V vectors of it: values weighed and added in token order.
 template <int N, int V>
-void weigh_values(const float* weights, const float* norms, const Context& c, int kv_head, Heads heads, int from, float* out) {
+void weigh_values(const float* weights, const float* norms, const Context& c, int kv_head, Heads heads, int from,
+                  float* out) {
   v16f sum[N][V] = {};
   for (int p = 0; p < c.pages; ++p) {
     const float* values = head_page(c.values, c.blocks[p], kv_head, heads) + from;
@@ -118,14 +119,16 @@ void attend_heads(const float* query, const Context& c, int kv_head, Heads heads
   float norms[N];
   for (int n = 0; n < N; ++n) norms[n] = softmax_in_place(scores + n * c.pages * kLanes, c.pages);
   int from = 0;
-  for (; from + 2 * kLanes <= heads.size; from += 2 * kLanes) weigh_values<N, 2>(scores, norms, c, kv_head, heads, from, out);
+  for (; from + 2 * kLanes <= heads.size; from += 2 * kLanes)
+    weigh_values<N, 2>(scores, norms, c, kv_head, heads, from, out);
   for (; from < heads.size; from += kLanes) weigh_values<N, 1>(scores, norms, c, kv_head, heads, from, out);
 }
 
 // The query heads of one key-value head, four, two or one at a time.
 void attend_group(const float* query, const Context& c, int kv_head, Heads heads, float* scores, float* out) {
   int left = heads.query / heads.kv;
-  for (; left >= 4; left -= 4, query += 4 * heads.size, out += 4 * heads.size) attend_heads<4>(query, c, kv_head, heads, scores, out);
+  for (; left >= 4; left -= 4, query += 4 * heads.size, out += 4 * heads.size)
+    attend_heads<4>(query, c, kv_head, heads, scores, out);
   if (left >= 2) attend_heads<2>(query, c, kv_head, heads, scores, out), query += 2 * heads.size, out += 2 * heads.size;
   if (left % 2) attend_heads<1>(query, c, kv_head, heads, scores, out);
 }
@@ -152,8 +155,8 @@ int argmax(const float* x, int n) {
   return best;
 }
 
-// First arrival of Poisson processes with rates exp(logit): the Gumbel-max draw without its second logarithm, and mostly
-// without the first, since an exponential -log(u) is never below 1 - u.
+// First arrival of Poisson processes with rates exp(logit): the Gumbel-max draw without its second logarithm, and
+// mostly without the first, since an exponential -log(u) is never below 1 - u.
 int race(const float* weights, uint64_t key, int n) {
   int winner = 0;
   double first = std::numeric_limits<double>::infinity();
@@ -186,7 +189,8 @@ void rms_norm(const float* x, const float* weight, float eps, int rows, int widt
   for (int r = 0; r < rows; ++r) normalise_row(x + r * width, weight, eps, width, out + r * width);
 }
 
-void add_rms_norm(const float* delta, float* residual, const float* weight, float eps, int rows, int width, float* out) {
+void add_rms_norm(const float* delta, float* residual, const float* weight, float eps, int rows, int width,
+                  float* out) {
   for (int r = 0; r < rows; ++r) {
     float* row = residual + r * width;
     for (int i = 0; i < width; ++i) row[i] += delta[r * width + i];
@@ -242,7 +246,8 @@ void paged_attention(const float* qkv, const float* key_pages, const float* valu
   for (int r = 0; r < rows; ++r) {
     const int length = positions[r] + 1, pages = (length + kPageTokens - 1) / kPageTokens;
     const int32_t* blocks = block_tables + static_cast<int64_t>(sequences[r]) * blocks_per_sequence;
-    const int32_t* next = block_tables + static_cast<int64_t>(sequences[std::min(r + 1, rows - 1)]) * blocks_per_sequence;
+    const int32_t* next =
+        block_tables + static_cast<int64_t>(sequences[std::min(r + 1, rows - 1)]) * blocks_per_sequence;
     const Context context{key_pages, value_pages, blocks, next, length, pages};
     scores.resize(static_cast<size_t>(4) * pages * kPageTokens);
     for (int h = 0; h < heads.kv; ++h)

@@ -1,5 +1,5 @@
 // Row-wise CPU kernels of the decoder. Every output row is a function of its own inputs alone, reduced in one
-// fixed order, so it has the same bits in any batch, any chunk and after any recomputation (DESIGN 4.3).
+// fixed order, so it has the same bits in any batch, any chunk and after any recomputation (docs/decisions/0003).
 //
 // Shapes: R rows (tokens of this step), H hidden size, Q query heads, K key-value heads, D head size, V vocabulary.
 // A page holds kPageTokens tokens of one layer: keys [K, D, kPageTokens], values [K, kPageTokens, D].
@@ -37,8 +37,8 @@ void paged_attention(const float* qkv, const float* key_pages, const float* valu
                      int blocks_per_sequence, const int32_t* sequences, const int32_t* positions, int rows, Heads heads,
                      float* out);
 
-// Draws tokens[R] from softmax(logits / temperature) by the exponential race and reports their logprobs[R]; temperature 0
-// takes the argmax and reports the logprob at temperature 1. The noise of vocabulary entry v is a pure function of
+// Draws tokens[R] from softmax(logits / temperature) by the exponential race and reports their logprobs[R]; temperature
+// 0 takes the argmax and reports the logprob at temperature 1. The noise of vocabulary entry v is a pure function of
 // (key, position, v).
 void sample(const float* logits, const float* temperatures, const uint64_t* keys, const int32_t* positions, int rows,
             int vocab, int32_t* tokens, float* logprobs);

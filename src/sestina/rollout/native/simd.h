@@ -20,9 +20,7 @@ inline void store(float* p, v16f v) { std::memcpy(p, &v, sizeof v); }
 
 inline v16f splat(float x) { return v16f{} + x; }
 
-inline v16f select(v16i mask, v16f yes, v16f no) {
-  return mask ? yes : no;
-}
+inline v16f select(v16i mask, v16f yes, v16f no) { return mask ? yes : no; }
 
 inline v16f max(v16f a, v16f b) { return select(a > b, a, b); }
 
@@ -45,7 +43,8 @@ inline v16i first_lanes(int n) {
   return index < (v16i{} + n);
 }
 
-// exp for any input up to 88, zero below -87.3. Relative error under 2e-7: 2^n * exp(r), |r| <= ln2/2, Cephes' polynomial.
+// exp for any input up to 88, zero below -87.3. Relative error under 2e-7: 2^n * exp(r), |r| <= ln2/2, Cephes'
+// polynomial.
 inline v16f exp(v16f x) {
   const v16f magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest integer
   x = max(x, splat(-87.33f));

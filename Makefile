@@ -1,0 +1,91 @@
+# Every target sets up what it needs in .venv first; a second call starts at once.
+# PYTHON=python3.12 makes .venv with another interpreter; ARGS go to the command that a target runs.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+NATIVE := src/sestina/rollout/native
+SCRIPTS := .ci/run $(wildcard *.sh slurm/*.sh)
+RUNTIME := $(VENV)/.runtime $(VENV)/.native
+DEV := $(RUNTIME) $(VENV)/.dev
+
+# One thread per process: ranks share the cores. Kernels are not compiled by torch: on models this small it only costs.
+export OMP_NUM_THREADS := 1
+export TORCH_COMPILE_DISABLE := 1
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+# What these run is for the CPU, and its trainer refuses to start where Megatron would find a GPU.
+quickstart test test-slow test-all: export CUDA_VISIBLE_DEVICES :=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help quickstart test test-slow test-all check fmt bench bench-engine bench-packing docs hooks clean distclean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+quickstart: $(RUNTIME) ## train the built-in task on this machine's CPU
+	$(BIN)/python launch/train.py +exp=quickstart $(ARGS)
+
+test: $(DEV) ## the fast tests
+	$(BIN)/pytest -m "not slow and not gpu" --timeout=240 $(ARGS)
+
+test-slow: $(DEV) ## the tests that take minutes
+	$(BIN)/pytest -m "slow and not gpu" $(ARGS)
+
+test-all: $(DEV) ## every test that needs no GPU
+	$(BIN)/pytest -m "not gpu" $(ARGS)
+
+check: $(DEV) ## lint, formats, types, layers, spelling
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run -Werror $(wildcard $(NATIVE)/*.cc $(NATIVE)/*.h)
+	$(BIN)/shellcheck $(SCRIPTS)
+	$(BIN)/codespell
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+fmt: $(DEV) ## format everything, and mend what ruff can
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(wildcard $(NATIVE)/*.cc $(NATIVE)/*.h)
+
+bench: bench-engine bench-packing ## both benches
+
+bench-engine: $(RUNTIME) ## the embedded engine against transformers' generate
+	$(BIN)/python launch/bench.py engine $(ARGS)
+
+bench-packing: $(RUNTIME) ## micro-batches under a token budget
+	$(BIN)/python launch/bench.py packing $(ARGS)
+
+docs: $(RUNTIME) ## docs/measurements.md from out/measurements
+	$(BIN)/python launch/bench.py report $(ARGS)
+
+hooks: $(DEV) ## run the checks of .pre-commit-config.yaml at every commit
+	$(BIN)/pre-commit install
+
+clean: ## remove builds and caches; runs/, out/ and .venv stay
+	rm -rf build dist src/*.egg-info $(NATIVE)/../_native*.so $(VENV)/.native
+	rm -rf .hypothesis .import_linter_cache .pytest_cache .ruff_cache
+
+distclean: clean ## clean, and remove .venv
+	rm -rf $(VENV)
+
+# Set-up. Stamps are written last, so that a step that failed is done again.
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, $(PYTHON) is %s; choose another with make PYTHON=..." % sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: requirements.txt | $(BIN)/pip
+	$(PIP) install -r requirements.txt
+	@touch $@
+
+$(VENV)/.native: setup.py pyproject.toml $(wildcard $(NATIVE)/*) | $(VENV)/.runtime
+	$(PIP) install --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt | $(VENV)/.native
+	$(PIP) install -r requirements-dev.txt
+	@touch $@

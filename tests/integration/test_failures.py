@@ -9,8 +9,10 @@ import time
 import psutil
 import pytest
 
+from sestina.config.load import load
 from sestina.controller.world_process import world_environment
 from tests.integration.worlds import ROOT, finish, pid_of, small_model, train, training, wait_for
+from tests.unit.config.helpers import composed
 
 pytestmark = pytest.mark.mpi
 SOON_S = 10
@@ -115,9 +117,8 @@ def world(*roles, run_dir):
     command = [os.path.join(os.path.dirname(sys.executable), "mpiexec"), *parts[0]]
     for part in parts[1:]:
         command += [":", *part]
-    return subprocess.run(
-        command, cwd=ROOT, env=world_environment(), capture_output=True, text=True, timeout=60, check=False
-    )
+    environment = world_environment(load(composed("+exp=quickstart")))
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture(scope="module")

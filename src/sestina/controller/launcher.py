@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 
 from sestina.config.run import RunConfig
+from sestina.controller.deaths import DeathWatch
 from sestina.controller.preflight import prepare
 from sestina.controller.run_dir import STATUS, SUMMARY, RunDir
 from sestina.controller.world_process import WorldProcess, world_command, world_environment
@@ -15,7 +16,7 @@ from sestina.core.units import Seconds
 from sestina.telemetry.display import LiveDisplay
 from sestina.telemetry.figure import draw
 from sestina.telemetry.report import summary
-from sestina.telemetry.status import Status, read_status
+from sestina.telemetry.status import read_status
 
 REFRESH_S: Seconds = 0.25
 
@@ -39,13 +40,13 @@ def launch(config: RunConfig, console: Console | None = None) -> int:
     run_dir.release()
     if start.checkpoint is not None:
         console.print(f"continuing from {start.checkpoint}")
-    world = WorldProcess(command, world_environment())
-    with _signals_to(world, run_dir):
-        _watch(world, run_dir, console, config.deadlines.stop_s)
-    return _conclude(world, run_dir, console)
+    world = WorldProcess(command, world_environment(config))
+    with _signals_to(world, run_dir), contextlib.closing(DeathWatch()) as deaths:
+        _watch(world, run_dir, console, deaths, config.deadlines.stop_s)
+    return _conclude(world, run_dir, console, deaths)
 
 
-def _watch(world: WorldProcess, run_dir: RunDir, console: Console, stop_s: Seconds) -> None:
+def _watch(world: WorldProcess, run_dir: RunDir, console: Console, deaths: DeathWatch, stop_s: Seconds) -> None:
     """Pass on what the ranks print, and keep the display up, until the world has ended."""
     display = LiveDisplay(console) if console.is_terminal else contextlib.nullcontext()
     with display as live:
@@ -54,6 +55,8 @@ def _watch(world: WorldProcess, run_dir: RunDir, console: Console, stop_s: Secon
             for line in world.lines(REFRESH_S):
                 console.out(line, highlight=False)
             status = read_status(run_dir.file(STATUS))
+            if status is not None:
+                deaths.add(status.ranks)
             if live is not None:
                 live.update(status, time.time())
             over = status is not None and status.state in ("finished", "stopped", "failed")
@@ -68,7 +71,7 @@ def _watch(world: WorldProcess, run_dir: RunDir, console: Console, stop_s: Secon
             live.update(read_status(run_dir.file(STATUS)), time.time())
 
 
-def _conclude(world: WorldProcess, run_dir: RunDir, console: Console) -> int:
+def _conclude(world: WorldProcess, run_dir: RunDir, console: Console, deaths: DeathWatch) -> int:
     """Say how the run ended; an exit code of 0 needs the controller's own word that it is so."""
     status = read_status(run_dir.file(STATUS))
     code = world.exit_code or 0
@@ -76,9 +79,8 @@ def _conclude(world: WorldProcess, run_dir: RunDir, console: Console) -> int:
         console.print("the ranks have left before the run was finished")
         code = 1
     if code != 0:
-        console.print(
-            f"run failed with exit code {code}{_named_dead(world, status)}; everything so far is in {run_dir.path}"
-        )
+        died = ", ".join(f"{rank.name} died" for rank in deaths.first)
+        console.print(f"run failed with exit code {code}{died and ': '}{died}; everything so far is in {run_dir.path}")
         return code
     assert status is not None, "checked above"
     if status.step > 0:
@@ -87,13 +89,6 @@ def _conclude(world: WorldProcess, run_dir: RunDir, console: Console) -> int:
         console.print(f"figure: {run_dir.file(SUMMARY)}")
     console.print(status.phase)
     return 0
-
-
-def _named_dead(world: WorldProcess, status: Status | None) -> str:
-    """Name the rank behind a pid that mpiexec reported."""
-    names = {} if status is None else {rank.pid: rank.name for rank in status.ranks}
-    dead = [names.get(pid, f"pid {pid}") for pid in world.dead_pids]
-    return f": {', '.join(dead)} died" if dead else ""
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from sestina.controller.progress import Progress
 from sestina.controller.ranks import Ranks
 from sestina.controller.run_dir import JOURNAL, STATUS, RunDir, Start
 from sestina.controller.session import Session
+from sestina.core.errors import SestinaError
 from sestina.core.noise import derive
 from sestina.policies.planner import build_planner
 from sestina.rewards.pool import RewardPool
@@ -35,9 +36,10 @@ def run(config: RunConfig, world: World) -> None:
     progress = Progress(run_dir.file(STATUS), name=config.name, num_steps=config.run.steps)
     try:
         asyncio.run(_run(config, world, run_dir, progress))
-    except* Exception as errors:
-        progress.end("failed", str(errors.exceptions[0]).splitlines()[0] if errors.exceptions else "failed")
-        raise
+    except (BaseExceptionGroup, SestinaError) as group:
+        error = _first(group)
+        progress.end("failed", f"failed: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+        raise error from None
     finally:
         run_dir.release()
 
@@ -98,6 +100,13 @@ def _open_metrics(config: RunConfig, run_dir: RunDir, start: Start) -> MetricsWr
     return MetricsWriter(
         run_dir.path, config.telemetry, resolved=as_dict(config), name=config.name, first_step=first_step
     )
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the error that ended a group of tasks; those after it are its consequences."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _on_signals(session: Session) -> None:

@@ -7,6 +7,7 @@ import argparse
 import logging
 import signal
 import sys
+import time
 import traceback
 import warnings
 from pathlib import Path
@@ -22,6 +23,9 @@ from sestina.models.shape import read_shape
 from sestina.models.tokenizer import Tokenizer
 from sestina.transport.link import Link
 from sestina.transport.world import World, join_world
+
+DRAIN_S = 0.5
+"""Given to mpiexec to pass on what was printed: it drops what it has not read when the world is aborted."""
 
 
 def main() -> None:
@@ -104,6 +108,7 @@ def _report(name: str, error: BaseException) -> None:
     sys.stdout.flush()
     sys.stderr.write(f"\n{name} failed:\n{lines}\n")
     sys.stderr.flush()
+    time.sleep(DRAIN_S)
 
 
 def _exit_code(error: BaseException) -> int:
@@ -129,4 +134,3 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--quiet", action="store_true", help="no line per step: a live display shows them")
     return parser.parse_args()
-

@@ -1,7 +1,6 @@
 """Starts all ranks of a run on this machine as one MPI world, and watches it."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -15,9 +14,6 @@ from sestina.config.run import RunConfig
 from sestina.core.errors import UserError
 from sestina.core.units import Seconds
 
-_DIED = re.compile(r"PID (\d+) RUNNING AT")
-"""How mpiexec names a process that ended badly."""
-
 
 def world_command(config: RunConfig, *, quiet: bool) -> list[str]:
     """Return the mpiexec call for one controller, all rollout and all trainer ranks; pure."""
@@ -29,9 +25,12 @@ def world_command(config: RunConfig, *, quiet: bool) -> list[str]:
     return [_mpiexec(), *controller, ":", *rollouts, ":", *trainers]
 
 
-def world_environment() -> dict[str, str]:
+def world_environment(config: RunConfig) -> dict[str, str]:
     """Return this environment with one thread per rank: they share cores, and threads that wait for others spin."""
     fixed = {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1", "PYTHONUNBUFFERED": "1"}
+    if config.trainer.device == config.rollout.engine.device == "cpu":
+        # Megatron would otherwise find a GPU that the run is not to use.
+        fixed["CUDA_VISIBLE_DEVICES"] = ""
     # All ranks are on this machine: nothing needs to listen beyond it.
     return {**os.environ, **fixed, "GLOO_SOCKET_IFNAME": "lo", "HYDRA_IFACE": "lo"}
 
@@ -53,8 +52,6 @@ class WorldProcess:
         self._lines: SimpleQueue[str] = SimpleQueue()
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.dead_pids: list[int] = []
-        """Processes that mpiexec reported as ended badly."""
 
     @property
     def exit_code(self) -> int | None:
@@ -99,11 +96,9 @@ class WorldProcess:
 
     def _read(self) -> None:
         assert self._process.stdout is not None, "the output was not piped"
-        for line in self._process.stdout:
-            died = _DIED.search(line)
-            if died:
-                self.dead_pids.append(int(died.group(1)))
-            self._lines.put(line.rstrip("\n"))
+        with self._process.stdout as stream:
+            for line in stream:
+                self._lines.put(line.rstrip("\n"))
 
 
 def _alive(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""The contract every event-driven policy obeys: events and time in, commands out (DESIGN 4.1)."""
+"""The contract every event-driven policy obeys: events and time in, commands out (docs/decisions/0001)."""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeVar

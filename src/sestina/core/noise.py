@@ -1,4 +1,4 @@
-"""Counter-based sampling noise (DESIGN 4.3): nothing but weights, text, identity and seed decides a token.
+"""Counter-based sampling noise (docs/decisions/0003): nothing but weights, text, identity and seed decides a token.
 
 Entry v of the vocabulary, at one position of one request, gets a standard exponential E_v that is a pure function of
 (key, position, v); the token drawn is argmin E_v / p_v. With g_v = -log E_v this is Gumbel-max, argmax log p_v + g_v.

@@ -1,7 +1,7 @@
 """The Qwen2 forward pass over the rows of one step, on fused weights and preallocated buffers.
 
 Matrix products are PyTorch's, everything between them is `Ops`. Products never see fewer than MIN_GEMM_ROWS rows: with
-1 to 3 the BLAS takes another path, whose sums round differently (DESIGN 4.3).
+1 to 3 the BLAS takes another path, whose sums round differently (docs/decisions/0003).
 """
 
 from collections.abc import Mapping

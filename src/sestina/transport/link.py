@@ -6,7 +6,7 @@ from collections.abc import Callable
 from sestina.core.errors import DeadlineError
 from sestina.core.units import Seconds
 from sestina.transport.messages import Heartbeat, Hello, Message, Ping
-from sestina.transport.mpi import Mailbox, Pause
+from sestina.transport.mpi import IDLE_SLEEP_S, Mailbox, Pause
 from sestina.transport.world import World, whoami
 
 HEARTBEAT_S: Seconds = 1.0
@@ -21,7 +21,7 @@ class Link:
         self._controller = world.layout.controller
         self._silence_s = silence_s
         self._heard_s = self._beaten_s = time.monotonic()
-        self._pause = Pause()
+        self._pause = Pause(IDLE_SLEEP_S)
         self.send(Hello(role=world.role, index=world.index, **whoami()))
 
     def send(self, *messages: Message) -> None:

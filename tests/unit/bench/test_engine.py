@@ -10,14 +10,16 @@ from sestina.models.weights import write_model
 from tests.conftest import lively_weights, make_shape
 from tests.unit.bench.helpers import by_name
 
-EFFORT = Effort(prompt_tokens=20, new_tokens=12, turns=2, greedy_batch=3, greedy_prefix=12)
+EFFORT = Effort(prompt_tokens=20, new_tokens=12, greedy_batch=3, greedy_prefix=12)
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2])
 def test_both_decode_and_agree(num_kv_heads):
     lines = []
     shape = make_shape(num_kv_heads=num_kv_heads)
-    found = by_name(measure(lines.append, [Case(name="tiny", shape=shape, speedups={1: 1e-9, 3: None})], EFFORT))
+    found = by_name(
+        measure(lines.append, [Case(name="tiny", shape=shape, speedups={1: 1e-9, 3: None}, turns=2)], EFFORT)
+    )
     greedy = found["tiny: greedy tokens that agree, shortest of 3 responses"]
     assert (greedy.value, greedy.unit, greedy.must, greedy.met) == (12, "of 12", ">= 12", True)
     assert found["tiny: taken from the prefix cache"].value == 0
@@ -28,7 +30,7 @@ def test_both_decode_and_agree(num_kv_heads):
         assert found[f"{name}: lowest"].value <= ratio.value <= found[f"{name}: highest"].value
         assert found[f"{name}: engine"].value > 0
         assert found[f"{name}: generate"].value > 0
-    assert len(found) == 2 + 2 * 5
+    assert len(found) == 2 + 2 * 6
     assert lines[0].startswith("tiny: greedy tokens agree for [12, 12, 12] of 12")
     assert [line.split(": ")[0] for line in lines[1:]] == ["tiny, batch 1"] * 2 + ["tiny, batch 3"] * 2
 

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from sestina.bench.asked import at_least, at_most, below, stated
-from sestina.bench.turns import Turns, take_turns
+from sestina.bench.turns import Span, Turns, take_turns
 
 
 def test_turns_alternate_after_one_that_is_not_timed():
@@ -16,15 +16,16 @@ def test_turns_alternate_after_one_that_is_not_timed():
         say=lines.append,
     )
     assert order == [(who, turn) for turn in range(4) for who in ("ours", "theirs")]
-    assert len(turns.ours_s) == len(turns.theirs_s) == 3
-    assert min(turns.theirs_s) >= 0.01
+    assert len(turns.ours) == len(turns.theirs) == 3
+    assert all(span.wall_s >= 0.01 and span.cpu_s < span.wall_s for span in turns.theirs)
     assert [line.split(":")[1].strip() for line in lines] == ["turn 1/3", "turn 2/3", "turn 3/3"]
 
 
 def test_the_speedup_is_the_median_of_ratios_of_neighbours():
-    turns = Turns(ours_s=(1.0, 2.0, 4.0), theirs_s=(5.0, 6.0, 4.0))
+    spans = [Span(wall_s=wall_s, cpu_s=cpu_s) for wall_s, cpu_s in [(1, 1), (2, 1), (4, 1), (5, 7), (6, 2), (4, 3)]]
+    turns = Turns(ours=tuple(spans[:3]), theirs=tuple(spans[3:]))
     assert turns.speedups == [5.0, 3.0, 1.0]
-    assert turns.speedup == 3.0
+    assert (turns.speedup, turns.cpu_speedup) == (3.0, 3.0)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def rolling_out(status):
 @pytest.mark.parametrize("role", ["controller", "rollout 1", "trainer 0"])
 def test_a_killed_rank_ends_the_run_under_its_name(tmp_path, model, role):
     with training(tmp_path / "run", model, run__steps=50) as (process, run):
-        status = wait_for(run, rolling_out)
+        status = wait_for(process, run, rolling_out)
         os.kill(pid_of(status, role), signal.SIGKILL)
         finish(process, run)
     assert run.code not in (0, 2)
@@ -58,7 +58,7 @@ def test_a_rank_that_raises_is_quoted_once(tmp_path, model):
 def test_a_rank_that_hangs_is_noticed(tmp_path, model, role, said):
     limits = {"deadlines__silence_s": 4, "deadlines__train_s": 8, "weights__timeout_s": 8}
     with training(tmp_path / "run", model, run__steps=50, **limits) as (process, run):
-        status = wait_for(run, rolling_out)
+        status = wait_for(process, run, rolling_out)
         pid = pid_of(status, role)
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -73,7 +73,7 @@ def test_a_rank_that_hangs_is_noticed(tmp_path, model, role, said):
 @pytest.mark.slow
 def test_a_controller_that_hangs_is_noticed_by_the_ranks(tmp_path, model):
     with training(tmp_path / "run", model, run__steps=50, deadlines__silence_s=4) as (process, run):
-        status = wait_for(run, rolling_out)
+        status = wait_for(process, run, rolling_out)
         pid = pid_of(status, "controller")
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -87,8 +87,8 @@ def test_a_controller_that_hangs_is_noticed_by_the_ranks(tmp_path, model):
 
 @pytest.mark.slow
 def test_a_live_run_holds_its_directory(tmp_path, model):
-    with training(tmp_path / "run", model, run__steps=50) as (_, first):
-        wait_for(first, rolling_out)
+    with training(tmp_path / "run", model, run__steps=50) as (process, first):
+        wait_for(process, first, rolling_out)
         second = train(tmp_path / "run", model, run__steps=50)
     assert second.code == 2
     assert "is held by a live run (pid" in second.output
@@ -98,7 +98,7 @@ def test_ranks_that_wait_do_not_spin(tmp_path, model):
     """Three instances have nothing to do while a reward is slow; so has everyone else."""
     slow = {"reward__path": "tests.integration.rewards:slow", "reward__timeout_s": 60, "algorithm__batch_size": 4}
     with training(tmp_path / "run", model, algorithm__minibatches=1, **slow) as (process, run):
-        status = wait_for(run, lambda status: "4 of 4 responses left" in status.phase)
+        status = wait_for(process, run, lambda status: "4 of 4 responses left" in status.phase)
         time.sleep(2)
         ranks = [psutil.Process(rank.pid) for rank in status.ranks]
         before = [sum(rank.cpu_times()[:2]) for rank in ranks]

@@ -5,6 +5,7 @@ import pytest
 from sestina.policies.planner import build_planner
 from sestina.telemetry.journal import read_journal
 from sestina.telemetry.replay import replay
+from sestina.telemetry.traces import read_requests
 from tests.integration.worlds import small_model, train
 
 pytestmark = pytest.mark.mpi
@@ -36,6 +37,37 @@ def test_schedulers_instances_and_chunks_change_nothing(tmp_path, model, divided
     assert run.code == 0, run.output
     assert run.metric("rollout/tokens_crc32") == divided.metric("rollout/tokens_crc32")
     assert run.model(2) == divided.model(2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"trainer__tensor_parallel": 2, "trainer__sequence_parallel": True},
+        {"trainer__distributed_optimizer": True},
+    ],
+    ids=["TP2 with sequence parallelism", "DP2 with distributed optimizer"],
+)
+def test_a_trainer_of_two_ranks_learns_the_same(tmp_path, model, divided, layout):
+    run = train(tmp_path / "run", model, trainer__num_ranks=2, rollout__num_instances=1, **layout)
+    assert run.code == 0, run.output
+    assert run.metric("rollout/tokens_crc32")[0] == divided.metric("rollout/tokens_crc32")[0]
+    assert run.metric("train/grad_norm")[0] == pytest.approx(divided.metric("train/grad_norm")[0], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_failed_rewards_stay_out_of_the_loss_and_are_counted(tmp_path, model):
+    path = {"reward__path": "tests.integration.rewards:moody"}
+    run = train(tmp_path / "run", model, telemetry__wandb="offline", **path)
+    assert run.code == 0, run.output
+    failures = run.metric("rollout/reward_failures")
+    assert failures == run.metric("train/uncounted_samples") == run.metric("rollout/reward_raised")
+    assert min(failures) > 0
+    rows = read_requests(run.dir).to_pylist()
+    failed = [row for row in rows if row["reward"] is None]
+    assert len(failed) == sum(failures)
+    assert all("bad mood" in row["reward_error"] or "nan" in row["reward_error"] for row in failed)
+    assert list(run.dir.glob("wandb/offline-run-*"))
 
 
 def test_the_runs_are_worth_comparing(divided):

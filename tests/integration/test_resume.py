@@ -43,7 +43,7 @@ def test_two_steps_and_two_more_are_four(tmp_path, model, straight):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_in_mid_run_saves_and_leaves_and_the_same_command_continues(tmp_path, model, straight, number):
     with training(tmp_path / "run", model, run__steps=4, eval__every=2) as (process, run):
-        wait_for(run, lambda status: status.step >= 1)
+        wait_for(process, run, lambda status: status.step >= 1)
         process.send_signal(number)
         finish(process, run)
     assert run.code == 0, run.output

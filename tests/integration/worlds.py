@@ -105,10 +105,11 @@ def training(folder, model, base=BASE, **changes):
             process.communicate(timeout=30)
 
 
-def wait_for(run, condition, limit_s=90):
-    """Return the status once `condition(status)` holds."""
+def wait_for(process, run, condition, limit_s=90):
+    """Return the status once `condition(status)` holds; fails with the run's output when it ends before."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[0]
         status = read_status(run.dir / "status.json")
         if status is not None and condition(status):
             return status

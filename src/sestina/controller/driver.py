@@ -67,6 +67,7 @@ class RolloutDriver:
         self._released: asyncio.Future[None] | None = None
         self._num_batches = 0
         self._abandoned = False
+        self._scoring: set[asyncio.Task[None]] = set()
         self._ahead_s: dict[InstanceId, Seconds] = {}
         """Controller's clock minus each instance's, by the fastest message so far."""
         self.version: Version = 0
@@ -103,6 +104,8 @@ class RolloutDriver:
             await self._released
         except asyncio.CancelledError:
             self._abandoned = True
+            for task in self._scoring:
+                task.cancel()
             raise
         return list(self._samples.values())
 
@@ -154,7 +157,9 @@ class RolloutDriver:
                 chunk = self._samples[command.request].start(command, now)
                 self._ranks.send(self._ranks.layout.rollouts[command.instance], StartChunk(chunk=chunk))
             case Reward():
-                self._tasks.create_task(self._score(self._samples[command.request]))
+                task = self._tasks.create_task(self._score(self._samples[command.request]))
+                self._scoring.add(task)
+                task.add_done_callback(self._scoring.discard)
             case ReleaseBatch():
                 assert self._released is not None, "a batch was released that nobody offered"
                 self._released.set_result(None)

@@ -63,7 +63,7 @@ def _watch(world: WorldProcess, run_dir: RunDir, console: Console, deaths: Death
             ended_s = (ended_s or time.monotonic()) if over else None
             if ended_s is not None and time.monotonic() - ended_s > stop_s:
                 console.print(f"waited {stop_s:g} s for the ranks to leave; ending them")
-                world.terminate()
+                world.kill()
                 world.wait(stop_s)
         for line in world.rest(REFRESH_S):
             console.out(line, highlight=False)
@@ -75,6 +75,8 @@ def _conclude(world: WorldProcess, run_dir: RunDir, console: Console, deaths: De
     """Say how the run ended; an exit code of 0 needs the controller's own word that it is so."""
     status = read_status(run_dir.file(STATUS))
     code = world.exit_code or 0
+    if code < 0:
+        code = 128 - code  # as shells number an end by signal
     if code == 0 and (status is None or status.state not in ("finished", "stopped")):
         console.print("the ranks have left before the run was finished")
         code = 1
@@ -99,7 +101,7 @@ def _signals_to(world: WorldProcess, run_dir: RunDir) -> Iterator[None]:
     def pass_on(number: int, _: object) -> None:
         nonlocal asked
         if asked:
-            world.terminate()
+            world.kill()
             return
         asked = True
         status = read_status(run_dir.file(STATUS))

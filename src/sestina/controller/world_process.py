@@ -77,19 +77,19 @@ class WorldProcess:
         if controller_pid is not None and _alive(controller_pid):
             os.kill(controller_pid, signal.SIGINT)
         else:
-            self.terminate()
+            self.kill()
 
-    def terminate(self) -> None:
-        """End the whole world."""
+    def kill(self) -> None:
+        """End the whole world at once: ranks ignore gentler signals, which are the controller's to answer."""
         if self._process.poll() is None:
-            self._process.terminate()
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def wait(self, limit_s: Seconds) -> bool:
         """Return whether it has ended within `limit_s`; kills it and returns False otherwise."""
         try:
             self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self.kill()
             self._process.wait()
             return False
         return True

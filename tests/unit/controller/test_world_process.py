@@ -54,4 +54,4 @@ def test_an_interrupt_before_the_controller_is_known_ends_the_world():
     process.interrupt(None)
     assert process.wait(10)
     assert not list(process.rest(5))
-    assert process.exit_code == -15
+    assert process.exit_code == -9

@@ -15,7 +15,7 @@ MARCH = os.environ.get("SESTINA_MARCH", "native")
 kernels = Pybind11Extension(
     "sestina.rollout._native",
     sources=[str(NATIVE / name) for name in ("bindings.cc", "kernels.cc")],
-    depends=[str(NATIVE / name) for name in ("kernels.h", "simd.h")],
+    depends=[str(NATIVE / name) for name in ("kernels.h", "simd.h", "simd_halves.h", "simd_wide.h")],
     include_dirs=[str(NATIVE)],
     cxx_std=17,
     extra_compile_args=["-O3", "-funroll-loops", f"-march={MARCH}", "-Wall", "-Wextra"],

@@ -15,36 +15,51 @@ Say = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
-    """Seconds of each turn; entry i of one was taken right before entry i of the other."""
+class Span:
+    """What one turn of one side took."""
 
-    ours_s: tuple[Seconds, ...]
-    theirs_s: tuple[Seconds, ...]
+    wall_s: Seconds
+    cpu_s: Seconds
+    """Of this process, all its threads; well under `wall_s` when others kept the core."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """The turns of both; entry i of one was taken right before entry i of the other."""
+
+    ours: tuple[Span, ...]
+    theirs: tuple[Span, ...]
 
     @property
     def speedups(self) -> list[float]:
-        """Theirs over ours, turn by turn."""
-        return [theirs / ours for ours, theirs in zip(self.ours_s, self.theirs_s, strict=True)]
+        """Their wall time over ours, turn by turn."""
+        return [theirs.wall_s / ours.wall_s for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
     @property
     def speedup(self) -> float:
         """The median over turns."""
         return statistics.median(self.speedups)
 
+    @property
+    def cpu_speedup(self) -> float:
+        """Their CPU time over ours, the median over turns."""
+        return statistics.median(t.cpu_s / o.cpu_s for o, t in zip(self.ours, self.theirs, strict=True))
+
 
 def take_turns(ours: Work, theirs: Work, *, turns: int, name: str, say: Say) -> Turns:
-    """Time both in `turns` turns, numbered from 1, after an untimed turn 0."""
+    """Time both in `turns` turns, numbered from 1, after a turn 0 that does not count."""
     for work in (ours, theirs):
         work(0)
-    taken: list[tuple[Seconds, Seconds]] = []
+    taken: list[tuple[Span, Span]] = []
     for turn in range(1, turns + 1):
         taken.append((_timed(ours, turn), _timed(theirs, turn)))
-        ours_s, theirs_s = taken[-1]
-        say(f"{name}: turn {turn}/{turns}: {ours_s:.3f} s against {theirs_s:.3f} s, {theirs_s / ours_s:.2f} x")
-    return Turns(ours_s=tuple(ours for ours, _ in taken), theirs_s=tuple(theirs for _, theirs in taken))
+        mine, other = taken[-1]
+        spans = f"{mine.wall_s:.3f} s against {other.wall_s:.3f} s (CPU {mine.cpu_s:.3f}, {other.cpu_s:.3f})"
+        say(f"{name}: turn {turn}/{turns}: {spans}, {other.wall_s / mine.wall_s:.2f} x")
+    return Turns(ours=tuple(mine for mine, _ in taken), theirs=tuple(other for _, other in taken))
 
 
-def _timed(work: Work, turn: int) -> Seconds:
-    start = time.perf_counter()
+def _timed(work: Work, turn: int) -> Span:
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
     work(turn)
-    return time.perf_counter() - start
+    return Span(wall_s=time.perf_counter() - wall_s, cpu_s=time.process_time() - cpu_s)

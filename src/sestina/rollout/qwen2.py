@@ -20,7 +20,7 @@ MIN_GEMM_ROWS = 4
 
 @dataclass(slots=True)
 class _Layer:
-    """Fused weights, stored [out, in] and used transposed."""
+    """Fused weights as [in, out] views of what is stored [out, in]."""
 
     input_norm: Tensor
     qkv: Tensor
@@ -65,20 +65,20 @@ class Qwen2:
         self._layers = [
             _Layer(
                 input_norm=empty(hidden),
-                qkv=empty(shape.qkv_size, hidden),
+                qkv=empty(shape.qkv_size, hidden).t(),
                 qkv_bias=empty(shape.qkv_size),
-                output=empty(hidden, query),
+                output=empty(hidden, query).t(),
                 ffn_norm=empty(hidden),
-                gate_up=empty(2 * shape.ffn_size, hidden),
-                down=empty(hidden, shape.ffn_size),
+                gate_up=empty(2 * shape.ffn_size, hidden).t(),
+                down=empty(hidden, shape.ffn_size).t(),
             )
             for _ in range(shape.num_layers)
         ]
         self._norm = empty(hidden)
         self._head = self._embedding if shape.tied else empty(shape.vocab_size, hidden)
         page = (shape.num_layers, num_pages, shape.num_kv_heads)
-        self._keys = empty(*page, shape.head_size, PAGE_TOKENS)
-        self._values = empty(*page, PAGE_TOKENS, shape.head_size)
+        self._keys = empty(*page, shape.head_size, PAGE_TOKENS).unbind()
+        self._values = empty(*page, PAGE_TOKENS, shape.head_size).unbind()
         rows = max(max_step_tokens, MIN_GEMM_ROWS)
         widths = (hidden, hidden, hidden, shape.qkv_size, query, 2 * shape.ffn_size, shape.ffn_size)
         self._all = _Buffers(*(empty(rows, width) for width in widths))
@@ -96,12 +96,12 @@ class Qwen2:
 
             projections = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
             layer.input_norm.copy_(tensors[prefix + "input_layernorm.weight"])
-            layer.qkv.copy_(fused(".weight", projections))
+            layer.qkv.copy_(fused(".weight", projections).t())
             layer.qkv_bias.copy_(fused(".bias", projections))
-            layer.output.copy_(tensors[prefix + "self_attn.o_proj.weight"])
+            layer.output.copy_(tensors[prefix + "self_attn.o_proj.weight"].t())
             layer.ffn_norm.copy_(tensors[prefix + "post_attention_layernorm.weight"])
-            layer.gate_up.copy_(fused(".weight", ("mlp.gate_proj", "mlp.up_proj")))
-            layer.down.copy_(tensors[prefix + "mlp.down_proj.weight"])
+            layer.gate_up.copy_(fused(".weight", ("mlp.gate_proj", "mlp.up_proj")).t())
+            layer.down.copy_(tensors[prefix + "mlp.down_proj.weight"].t())
         self._norm.copy_(tensors["model.norm.weight"])
         if not self.shape.tied:
             self._head.copy_(tensors["lm_head.weight"])
@@ -116,19 +116,19 @@ class Qwen2:
         for index, layer in enumerate(self._layers):
             self._attention(layer, inputs, buffers, index)
             ops.add_rms_norm(buffers.delta, buffers.residual, layer.ffn_norm, buffers.hidden, rows)
-            torch.mm(buffers.hidden, layer.gate_up.t(), out=buffers.gate_up)
+            torch.mm(buffers.hidden, layer.gate_up, out=buffers.gate_up)
             ops.silu_mul(buffers.gate_up, buffers.gated, rows)
-            torch.mm(buffers.gated, layer.down.t(), out=buffers.delta)
+            torch.mm(buffers.gated, layer.down, out=buffers.delta)
             following = self._layers[index + 1].input_norm if index + 1 < len(self._layers) else self._norm
             ops.add_rms_norm(buffers.delta, buffers.residual, following, buffers.hidden, rows)
         return self._logits(buffers.hidden, inputs.sampled)[: inputs.draws]
 
     def _attention(self, layer: _Layer, inputs: StepInputs, buffers: _Buffers, index: int) -> None:
         keys, values = self._keys[index], self._values[index]
-        torch.addmm(layer.qkv_bias, buffers.hidden, layer.qkv.t(), out=buffers.qkv)
+        torch.addmm(layer.qkv_bias, buffers.hidden, layer.qkv, out=buffers.qkv)
         self._ops.rope_store(buffers.qkv, inputs, keys, values)
         self._ops.attend(buffers.qkv, inputs, keys, values, buffers.mixed)
-        torch.mm(buffers.mixed, layer.output.t(), out=buffers.delta)
+        torch.mm(buffers.mixed, layer.output, out=buffers.delta)
 
     def _logits(self, hidden: Tensor, sampled: Tensor | None) -> Tensor:
         chosen = hidden if sampled is None else hidden[sampled]

@@ -54,7 +54,7 @@ const float* page_after_value(const Context& c, int p, int head, Heads heads) {
 void fetch(const float* line) { __builtin_prefetch(line, 0, 1); }
 
 // scores[N, pages * 16]: scaled products of N query heads with the keys they share, -inf past the last token.
-// N heads at a time: each key vector is loaded once and the N * 2 chains hide the latency of the multiply-adds.
+// N heads at a time: each key vector is loaded once, and the heads' sums hide the latency of the multiply-adds.
 template <int N>
 void score_heads(const float* query, const Context& c, int kv_head, Heads heads, float* scores) {
   const v16f scale = splat(1.0f / std::sqrt(static_cast<float>(heads.size)));
@@ -62,19 +62,14 @@ void score_heads(const float* query, const Context& c, int kv_head, Heads heads,
   for (int p = 0; p < c.pages; ++p) {
     const float* keys = head_page(c.keys, c.blocks[p], kv_head, heads);
     const float* next = page_after_key(c, p, kv_head, heads);
-    v16f even[N] = {}, odd[N] = {};
-    for (int d = 0; d < heads.size; d += 2) {
-      const v16f k0 = load(keys + d * kPageTokens), k1 = load(keys + (d + 1) * kPageTokens);
+    v16f sum[N] = {};
+    for (int d = 0; d < heads.size; ++d) {
+      const v16f k = load(keys + d * kPageTokens);
       fetch(next + d * kPageTokens);
-      fetch(next + (d + 1) * kPageTokens);
-      for (int n = 0; n < N; ++n) {
-        even[n] += splat(query[n * heads.size + d]) * k0;
-        odd[n] += splat(query[n * heads.size + d + 1]) * k1;
-      }
+      for (int n = 0; n < N; ++n) sum[n] += splat(query[n * heads.size + d]) * k;
     }
     const v16i live = first_lanes(c.length - p * kLanes);
-    for (int n = 0; n < N; ++n)
-      store(scores + (n * c.pages + p) * kLanes, select(live, scale * (even[n] + odd[n]), nothing));
+    for (int n = 0; n < N; ++n) store(scores + (n * c.pages + p) * kLanes, select(live, scale * sum[n], nothing));
   }
 }
 
@@ -124,13 +119,20 @@ void attend_heads(const float* query, const Context& c, int kv_head, Heads heads
   for (; from < heads.size; from += kLanes) weigh_values<N, 1>(scores, norms, c, kv_head, heads, from, out);
 }
 
-// The query heads of one key-value head, four, two or one at a time.
+template <int N>
+void attend_while(int& left, const float*& query, const Context& c, int kv_head, Heads heads, float* scores,
+                  float*& out) {
+  for (; left >= N; left -= N, query += N * heads.size, out += N * heads.size)
+    attend_heads<N>(query, c, kv_head, heads, scores, out);
+}
+
+// The query heads of one key-value head, as many at a time as the registers hold sums for.
 void attend_group(const float* query, const Context& c, int kv_head, Heads heads, float* scores, float* out) {
   int left = heads.query / heads.kv;
-  for (; left >= 4; left -= 4, query += 4 * heads.size, out += 4 * heads.size)
-    attend_heads<4>(query, c, kv_head, heads, scores, out);
-  if (left >= 2) attend_heads<2>(query, c, kv_head, heads, scores, out), query += 2 * heads.size, out += 2 * heads.size;
-  if (left % 2) attend_heads<1>(query, c, kv_head, heads, scores, out);
+  if (kHeadsAtOnce >= 8) attend_while<8>(left, query, c, kv_head, heads, scores, out);
+  attend_while<4>(left, query, c, kv_head, heads, scores, out);
+  attend_while<2>(left, query, c, kv_head, heads, scores, out);
+  attend_while<1>(left, query, c, kv_head, heads, scores, out);
 }
 
 // SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection whose output bits all depend on all input bits.
@@ -174,9 +176,9 @@ float softmax_weights(const float* x, int n, int top, float scale, float* weight
   v16f total = splat(0.0f);
   for (int i = 0; i < n; i += kLanes) {
     const int count = n - i < kLanes ? n - i : kLanes;
-    v16f v = splat(x[top]);
-    std::memcpy(&v, x + i, count * sizeof(float));
-    const v16f e = select(first_lanes(count), exp(splat(scale) * (v - splat(x[top]))), splat(0.0f));
+    float padded[kLanes];
+    for (int j = 0; j < kLanes; ++j) padded[j] = x[i + (j < count ? j : 0)];
+    const v16f e = select(first_lanes(count), exp(splat(scale) * (load(padded) - splat(x[top]))), splat(0.0f));
     store(weights + i, e);
     total += e;
   }
@@ -249,7 +251,7 @@ void paged_attention(const float* qkv, const float* key_pages, const float* valu
     const int32_t* next =
         block_tables + static_cast<int64_t>(sequences[std::min(r + 1, rows - 1)]) * blocks_per_sequence;
     const Context context{key_pages, value_pages, blocks, next, length, pages};
-    scores.resize(static_cast<size_t>(4) * pages * kPageTokens);
+    scores.resize(static_cast<size_t>(kHeadsAtOnce) * pages * kPageTokens);
     for (int h = 0; h < heads.kv; ++h)
       attend_group(qkv + static_cast<int64_t>(r) * width + h * group, context, h, heads, scores.data(),
                    out + static_cast<int64_t>(r) * heads.query * heads.size + h * group);

@@ -16,11 +16,11 @@ export OMP_NUM_THREADS := 1
 export TORCH_COMPILE_DISABLE := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # What these run is for the CPU, and its trainer refuses to start where Megatron would find a GPU.
-quickstart test test-slow test-all: export CUDA_VISIBLE_DEVICES :=
+quickstart bench-quickstart test test-slow test-all: export CUDA_VISIBLE_DEVICES :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow test-all check fmt bench bench-engine bench-packing docs hooks clean distclean
+.PHONY: help quickstart test test-slow test-all check fmt bench bench-engine bench-packing bench-quickstart docs hooks clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -51,13 +51,16 @@ fmt: $(DEV) ## format everything, and mend what ruff can
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(wildcard $(NATIVE)/*.cc $(NATIVE)/*.h)
 
-bench: bench-engine bench-packing ## both benches
+bench: bench-engine bench-packing bench-quickstart ## every bench
 
 bench-engine: $(RUNTIME) ## the embedded engine against transformers' generate
 	$(BIN)/python launch/bench.py engine $(ARGS)
 
 bench-packing: $(RUNTIME) ## micro-batches under a token budget
 	$(BIN)/python launch/bench.py packing $(ARGS)
+
+bench-quickstart: $(RUNTIME) ## the quickstart for three seeds, and runs that must be equal
+	$(BIN)/python launch/bench.py quickstart $(ARGS)
 
 docs: $(RUNTIME) ## docs/measurements.md from out/measurements
 	$(BIN)/python launch/bench.py report $(ARGS)

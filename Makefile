@@ -29,7 +29,7 @@ quickstart: $(RUNTIME) ## train the built-in task on this machine's CPU
 	$(BIN)/python launch/train.py +exp=quickstart $(ARGS)
 
 test: $(DEV) ## the fast tests
-	$(BIN)/pytest -m "not slow and not gpu" --timeout=240 $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu" --timeout=240 $(ARGS)
 
 test-slow: $(DEV) ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu" $(ARGS)

@@ -48,7 +48,8 @@ RUNTIME = [
 ]
 DEV = [
     "pytest>=8.4",
-    "pytest-timeout>=2.3",
+    "pytest-xdist",
+            "pytest-timeout>=2.3",
     "hypothesis>=6.130",
     "beartype>=0.20",
     "ruff>=0.17,<0.18",

@@ -23,3 +23,8 @@ def slow(prompt, response, label, meta):
     """Takes longer than the test that waits for it."""
     time.sleep(45)
     return 1.0
+
+
+def broken(prompt, response, label, meta):
+    """Never gives a reward."""
+    raise RuntimeError("out of order")

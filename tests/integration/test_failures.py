@@ -36,7 +36,7 @@ def test_a_killed_rank_ends_the_run_under_its_name(tmp_path, model, role):
         finish(process, run)
     assert run.code not in (0, 2)
     assert run.wall_s < SOON_S
-    assert f"{role} (rank" in run.output.splitlines()[-1] or role == "controller"
+    assert f"{role} (rank" in run.output.splitlines()[-1]
     assert "run failed with exit code" in run.output
 
 
@@ -89,11 +89,14 @@ def test_a_controller_that_hangs_is_noticed_by_the_ranks(tmp_path, model):
 def test_a_live_run_holds_its_directory(tmp_path, model):
     with training(tmp_path / "run", model, run__steps=50) as (process, first):
         wait_for(process, first, rolling_out)
-        second = train(tmp_path / "run", model, run__steps=50)
+        before = (tmp_path / "run/config.yaml").read_bytes()
+        second = train(tmp_path / "run", model, run__steps=51)
     assert second.code == 2
+        assert (tmp_path / "run/config.yaml").read_bytes() == before
     assert "is held by a live run (pid" in second.output
 
 
+@pytest.mark.slow
 def test_ranks_that_wait_do_not_spin(tmp_path, model):
     """Three instances have nothing to do while a reward is slow; so has everyone else."""
     slow = {"reward__path": "tests.integration.rewards:slow", "reward__timeout_s": 60, "algorithm__batch_size": 4}
@@ -128,6 +131,7 @@ def configured(tmp_path_factory, model):
     return run.dir
 
 
+@pytest.mark.slow
 def test_a_missing_role_is_named(configured):
     done = world("controller", "rollout", "trainer", run_dir=configured)
     assert done.returncode == 2

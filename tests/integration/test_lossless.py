@@ -37,6 +37,8 @@ def test_schedulers_instances_and_chunks_change_nothing(tmp_path, model, divided
     assert run.code == 0, run.output
     assert run.metric("rollout/tokens_crc32") == divided.metric("rollout/tokens_crc32")
     assert run.model(2) == divided.model(2)
+    if "rollout__engine__kv_capacity_tokens" in variant:
+        assert min(run.metric("rollout/preemptions")) > 0
 
 
 @pytest.mark.slow
@@ -68,6 +70,15 @@ def test_failed_rewards_stay_out_of_the_loss_and_are_counted(tmp_path, model):
     assert len(failed) == sum(failures)
     assert all("bad mood" in row["reward_error"] or "nan" in row["reward_error"] for row in failed)
     assert list(run.dir.glob("wandb/offline-run-*"))
+
+
+@pytest.mark.slow
+def test_a_batch_without_a_single_reward_trains_nothing_and_says_so(tmp_path, model):
+    run = train(tmp_path / "run", model, reward__path="tests.integration.rewards:broken")
+    assert run.code == 0, run.output
+    assert run.metric("rollout/reward_failures") == [32, 32]
+    assert run.metric("train/skipped_minibatches") == [2, 2]
+    assert "reward -" in run.output
 
 
 def test_the_runs_are_worth_comparing(divided):

@@ -1,11 +1,12 @@
 """Stopping and continuing loses nothing: the weights are those of a run that never stopped, bit for bit."""
 
+import os
 import signal
 
 import pytest
 
 from sestina.telemetry.traces import read_requests
-from tests.integration.worlds import finish, small_model, train, training, wait_for
+from tests.integration.worlds import finish, pid_of, small_model, train, training, wait_for
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -51,6 +52,20 @@ def test_a_stop_in_mid_run_saves_and_leaves_and_the_same_command_continues(tmp_p
     assert not list(run.dir.glob("checkpoints/*.partial"))
     again = train(tmp_path / "run", model, run__steps=4, eval__every=2)
     assert again.code == 0, again.output
+    assert_equal_runs(again, straight)
+
+
+def test_a_killed_controller_loses_at_most_the_steps_since_the_last_checkpoint(tmp_path, model, straight):
+    changes = {"run__steps": 4, "eval__every": 2, "run__checkpoint_every": 1}
+    with training(tmp_path / "run", model, **changes) as (process, run):
+        status = wait_for(process, run, lambda status: status.step >= 2)
+        os.kill(pid_of(status, "controller"), signal.SIGKILL)
+        finish(process, run)
+    assert run.code != 0
+    again = train(tmp_path / "run", model, **changes)
+    assert again.code == 0, again.output
+    assert "continuing from" in again.output
+    assert not list(run.dir.glob("checkpoints/*.partial"))
     assert_equal_runs(again, straight)
 
 

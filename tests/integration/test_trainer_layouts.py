@@ -9,6 +9,7 @@ from tests.integration.cases import load_batch
 from tests.integration.trainers import make_bench, sequence_logprobs
 
 pytestmark = pytest.mark.megatron
+SLOW = pytest.mark.slow
 
 TRAIN = [["train", f"batch{i}.npz"] for i in range(3)]
 LAYOUTS = {
@@ -32,7 +33,10 @@ def one_rank(bench):
     return seen, bench.tensors("before.pt"), bench.tensors("after.pt")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+FAST = ("TP2 with sequence parallelism", "DP2 with distributed optimizer")
+
+
+@pytest.mark.parametrize("layout", [name if name in FAST else pytest.param(name, marks=SLOW) for name in LAYOUTS])
 def test_layouts_agree_on_loss_gradient_norm_and_weights(bench, one_rank, layout):
     expected, before, after = one_rank
     seen = bench.run([["export", "b.pt"], *TRAIN, ["export", "a.pt"]], **LAYOUTS[layout])
@@ -53,8 +57,15 @@ def test_training_moves_every_tensor(one_rank):
     assert all(not torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("loss_mean", ["token", "sequence"])
-@pytest.mark.parametrize("kl_coefficient", [0.0, 0.4])
+@pytest.mark.parametrize(
+    ("loss_mean", "kl_coefficient"),
+    [
+        ("token", 0.4),
+        pytest.param("sequence", 0.0, marks=SLOW),
+        pytest.param("token", 0.0, marks=SLOW),
+        pytest.param("sequence", 0.4, marks=SLOW),
+    ],
+)
 def test_the_gradient_is_that_of_a_dense_float64_reference(bench, loss_mean, kl_coefficient):
     algorithm = {"loss_mean": loss_mean, "kl_coefficient": kl_coefficient}
     steps = [["train", "batch1.npz"], ["export", "weights.pt"], ["gradients", "gradients.pt"]]
@@ -72,6 +83,7 @@ def test_the_gradient_is_that_of_a_dense_float64_reference(bench, loss_mean, kl_
         torch.testing.assert_close(found[name].double(), expected, rtol=1e-3, atol=2e-5 * scale + 1e-7, msg=name)
 
 
+@SLOW
 @pytest.mark.parametrize("layout", ["TP2", "PP2"])
 def test_gradients_agree_tensor_by_tensor(bench, layout):
     bench.run([["gradients", "one.pt"]])

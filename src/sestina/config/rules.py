@@ -104,6 +104,10 @@ def _longest_sum_fits(prompt_tokens: int, max_terms: int) -> str | None:
     return f"at least {needed}: a sum of n terms takes 2n+4" if prompt_tokens < needed else None
 
 
+def _same_device(trainer: str, engine: str) -> str | None:
+    return f"{engine!r}: weights travel from one to the other" if trainer != engine else None
+
+
 def _sums_are_no_math(reward: str, data: str) -> str | None:
     return "'exact' or 'function'" if data == "sums" and reward == "math" else None
 
@@ -117,6 +121,7 @@ _BATCH = ("algorithm.batch_size", "algorithm.group_size")
 _OPTIMIZER = "trainer.optimizer"
 
 RULES = (
+    Rule(needs=("trainer.device", "rollout.engine.device"), check=_same_device),
     Rule(needs=_BATCH, check=_whole_groups),
     Rule(needs=("algorithm.minibatches", *_BATCH), check=_equal_minibatches),
     Rule(needs=("algorithm.group_size", "algorithm.kind"), check=_groups_compare),

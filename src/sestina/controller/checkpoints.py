@@ -1,5 +1,6 @@
 """Checkpoints of a run: complete or absent, written aside and then renamed."""
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +40,9 @@ class Checkpoints:
     async def save(self, state: ControllerState) -> Path:
         """Write the checkpoint of a step and remove those too many; returns where it lies."""
         final = self._run_dir.checkpoint(state.step)
+        for left_over in final.parent.glob("*.partial"):
+            shutil.rmtree(left_over)
         aside = final.with_suffix(".partial")
-        shutil.rmtree(aside, ignore_errors=True)
         (aside / "trainer").mkdir(parents=True)
         await self._ask(SaveCheckpoint(directory=str(aside.absolute())))
         for name in TOKENIZER_FILES:
@@ -48,10 +50,12 @@ class Checkpoints:
                 shutil.copyfile(self._config.model.path / name, aside / "model" / name)
         write_resolved(self._config, aside / CONFIG)
         (aside / _STATE).write_bytes(msgspec.json.format(msgspec.json.encode(state)))
-        shutil.rmtree(final, ignore_errors=True)
+        _sync(aside)
+        if final.exists():
+            _remove(final)
         aside.rename(final)
         for old in self._run_dir.checkpoints()[: -self._config.run.keep_checkpoints]:
-            shutil.rmtree(old)
+            _remove(old)
         return final
 
     async def load(self, directory: Path) -> ControllerState:
@@ -75,3 +79,20 @@ class Checkpoints:
         return await self._ranks.ask(
             self._ranks.first_trainer, order, CheckpointDone, limit_s, f"to {verb} {order.directory}"
         )
+
+
+def _sync(directory: Path) -> None:
+    """Bring every file to the disk, so that a complete name never stands for incomplete contents."""
+    for path in [*directory.rglob("*"), directory]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _remove(checkpoint: Path) -> None:
+    """Remove a checkpoint that is never seen half removed."""
+    aside = checkpoint.with_suffix(".partial")
+    checkpoint.rename(aside)
+    shutil.rmtree(aside)

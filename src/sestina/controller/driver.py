@@ -10,7 +10,7 @@ from typing import assert_never
 
 from sestina.controller.ranks import Ranks
 from sestina.controller.sample import Sample
-from sestina.core.errors import EngineError
+from sestina.core.errors import DeadlineError, EngineError
 from sestina.core.ids import GroupId, RequestId
 from sestina.core.units import InstanceId, Seconds, Version
 from sestina.data.prompt import Prompt
@@ -33,6 +33,9 @@ from sestina.rewards.pool import RewardPool
 from sestina.telemetry.journal import Journal
 from sestina.transport.messages import ChunkEnded, StartChunk
 
+LOOK_S: Seconds = 1.0
+"""How often a batch under way is looked at for progress."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
@@ -52,30 +55,30 @@ class RolloutDriver:
         self,
         planner: RolloutPlanner,
         *,
+        ranks: Ranks,
         pool: RewardPool,
         journal: Journal,
         tokenizer: Tokenizer,
         tasks: asyncio.TaskGroup,
+        stall_s: Seconds,
     ) -> None:
         self._planner = planner
         self._pool = pool
         self._journal = journal
         self._tokenizer = tokenizer
         self._tasks = tasks
-        self._ranks: Ranks | None = None
+        self._stall_s = stall_s
+        self._ranks = ranks
+        ranks.on_chunk = self.chunk_ended
         self._samples: dict[RequestId, Sample] = {}
         self._released: asyncio.Future[None] | None = None
-        self._num_batches = 0
+        self._num_batches = self._num_events = 0
         self._abandoned = False
         self._scoring: set[asyncio.Task[None]] = set()
         self._ahead_s: dict[InstanceId, Seconds] = {}
         """Controller's clock minus each instance's, by the fastest message so far."""
         self.version: Version = 0
         """The weights every chunk must come from."""
-
-    def connect(self, ranks: Ranks) -> None:
-        """Give the driver its way to the instances."""
-        self._ranks = ranks
 
     def instance_up(self, up: InstanceUp) -> None:
         """An instance is ready for chunks."""
@@ -84,7 +87,8 @@ class RolloutDriver:
     async def roll_out(self, offer: Offer) -> list[Sample]:
         """Return the batch's samples, finished and rewarded, ordered by (group, sample).
 
-        When it is cancelled the driver is at its end too: it ignores what still comes back.
+        When it is cancelled the driver is at its end too: it ignores what still comes back. Raises DeadlineError when
+        for `stall_s` no instance computed a token and nothing else happened either.
         """
         now = time.monotonic()
         self._samples = {sample.id: sample for sample in _samples(offer, now)}
@@ -101,7 +105,7 @@ class RolloutDriver:
         )
         self._tell(BatchOffered(batch=self._num_batches, groups=groups))
         try:
-            await self._released
+            await self._watch(self._released)
         except asyncio.CancelledError:
             self._abandoned = True
             for task in self._scoring:
@@ -141,9 +145,24 @@ class RolloutDriver:
             f"longest {longest.id} at {longest.num_tokens} tokens{where}"
         )
 
+    async def _watch(self, released: asyncio.Future[None]) -> None:
+        seen, moved_s = self._work_done(), time.monotonic()
+        while not released.done():
+            await asyncio.wait([released], timeout=LOOK_S)
+            if (done := self._work_done()) != seen:
+                seen, moved_s = done, time.monotonic()
+            elif time.monotonic() - moved_s > self._stall_s:
+                raise DeadlineError(f"progress: {self.waiting_for()}", self._stall_s)
+
+    def _work_done(self) -> tuple[int, int]:
+        """Return two numbers of which one grows while anything goes on: events, and tokens computed."""
+        loads = [report.load for report in self._ranks.loads.values()]
+        return self._num_events, sum(load.decoded_tokens + load.prefilled_tokens for load in loads)
+
     def _tell(self, event: Event) -> None:
         if self._abandoned:
             return
+        self._num_events += 1
         now = time.monotonic()
         commands = self._planner.handle(event, now)
         self._journal.record(event, now, commands)
@@ -153,7 +172,6 @@ class RolloutDriver:
     def _carry_out(self, command: Command, now: Seconds) -> None:
         match command:
             case Dispatch():
-                assert self._ranks is not None, "instances came up before the driver was connected"
                 chunk = self._samples[command.request].start(command, now)
                 self._ranks.send(self._ranks.layout.rollouts[command.instance], StartChunk(chunk=chunk))
             case Reward():

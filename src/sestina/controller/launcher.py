@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from rich.console import Console
 
-from sestina.config.run import RunConfig
+from sestina.config.run import DeadlinesConfig, RunConfig
 from sestina.controller.deaths import DeathWatch
 from sestina.controller.preflight import prepare
 from sestina.controller.run_dir import STATUS, SUMMARY, RunDir
@@ -35,21 +35,25 @@ def launch(config: RunConfig, console: Console | None = None) -> int:
         return 0
     prepare(config)
     command = world_command(config, quiet=console.is_terminal)
-    run_dir.create(config)
     run_dir.hold()
-    run_dir.release()
+    run_dir.write(config)
+    run_dir.release()  # the controller holds it from here on
     if start.checkpoint is not None:
         console.print(f"continuing from {start.checkpoint}")
     world = WorldProcess(command, world_environment(config))
-    with _signals_to(world, run_dir), contextlib.closing(DeathWatch()) as deaths:
-        _watch(world, run_dir, console, deaths, config.deadlines.stop_s)
-    return _conclude(world, run_dir, console, deaths)
+    try:
+        with _signals_to(world, run_dir), contextlib.closing(DeathWatch()) as deaths:
+            _watch(world, run_dir, console, deaths, config.deadlines)
+        return _conclude(world, run_dir, console, deaths)
+    finally:
+        world.kill()
 
 
-def _watch(world: WorldProcess, run_dir: RunDir, console: Console, deaths: DeathWatch, stop_s: Seconds) -> None:
+def _watch(world: WorldProcess, run_dir: RunDir, console: Console, deaths: DeathWatch, limits: DeadlinesConfig) -> None:
     """Pass on what the ranks print, and keep the display up, until the world has ended."""
     display = LiveDisplay(console) if console.is_terminal else contextlib.nullcontext()
     with display as live:
+        began_s = time.monotonic()
         ended_s: Seconds | None = None
         while world.exit_code is None:
             for line in world.lines(REFRESH_S):
@@ -61,10 +65,12 @@ def _watch(world: WorldProcess, run_dir: RunDir, console: Console, deaths: Death
                 live.update(status, time.time())
             over = status is not None and status.state in ("finished", "stopped", "failed")
             ended_s = (ended_s or time.monotonic()) if over else None
-            if ended_s is not None and time.monotonic() - ended_s > stop_s:
-                console.print(f"waited {stop_s:g} s for the ranks to leave; ending them")
+            if ended_s is not None and time.monotonic() - ended_s > limits.stop_s:
+                console.print(f"waited {limits.stop_s:g} s for the ranks to leave; ending them")
                 world.kill()
-                world.wait(stop_s)
+            if status is None and time.monotonic() - began_s > limits.start_s:
+                console.print(f"waited {limits.start_s:g} s for all ranks to start; ending them")
+                world.kill()
         for line in world.rest(REFRESH_S):
             console.out(line, highlight=False)
         if live is not None:
@@ -77,6 +83,9 @@ def _conclude(world: WorldProcess, run_dir: RunDir, console: Console, deaths: De
     code = world.exit_code or 0
     if code < 0:
         code = 128 - code  # as shells number an end by signal
+    if world.asked_to_end:
+        console.print(f"ended at once, as asked; everything so far is in {run_dir.path}")
+        return 128 + signal.SIGINT
     if code == 0 and (status is None or status.state not in ("finished", "stopped")):
         console.print("the ranks have left before the run was finished")
         code = 1
@@ -101,14 +110,14 @@ def _signals_to(world: WorldProcess, run_dir: RunDir) -> Iterator[None]:
     def pass_on(number: int, _: object) -> None:
         nonlocal asked
         if asked:
-            world.kill()
+            world.interrupt(None)
             return
         asked = True
         status = read_status(run_dir.file(STATUS))
         world.interrupt(None if status is None else status.pid)
 
     before: dict[int, Callable[..., object] | int | None] = {
-        number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     }
     try:
         yield

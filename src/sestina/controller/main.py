@@ -1,8 +1,7 @@
 """The controller rank: builds the parts of a run, connects them, and runs the loop."""
 
 import asyncio
-import logging
-import signal
+import time
 from contextlib import ExitStack, closing
 
 from sestina.config.resolved import as_dict
@@ -10,21 +9,21 @@ from sestina.config.run import RunConfig
 from sestina.controller.checkpoints import Checkpoints
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.loop import train
-from sestina.controller.preflight import Materials, prepare
+from sestina.controller.preflight import prepare
 from sestina.controller.progress import Progress
 from sestina.controller.ranks import Ranks
 from sestina.controller.run_dir import JOURNAL, STATUS, RunDir, Start
 from sestina.controller.session import Session
+from sestina.controller.stop import StopRequest
 from sestina.core.errors import SestinaError
 from sestina.core.noise import derive
-from sestina.policies.planner import build_planner
+from sestina.policies.planner import RolloutPlanner, build_planner
 from sestina.rewards.pool import RewardPool
 from sestina.telemetry.journal import Journal
 from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.traces import drop_steps
 from sestina.transport.world import World
 
-_log = logging.getLogger(__name__)
 _PLACEMENT = 2
 """Name, below the run's seed, of the key that binds groups to instances."""
 
@@ -42,64 +41,74 @@ def run(config: RunConfig, world: World) -> None:
         raise error from None
     finally:
         run_dir.release()
+    # Said last: whoever reads it may take every file as complete.
+    if progress.step >= config.run.steps:
+        progress.end("finished", f"finished: {progress.step} steps")
+    else:
+        progress.end("stopped", f"stopped after step {progress.step}; the same command continues")
 
 
 async def _run(config: RunConfig, world: World, run_dir: RunDir, progress: Progress) -> None:
+    """Messages are taken from the first moment on, whatever takes its time: ranks count on a sign of life."""
+    stop = StopRequest()
+    stop.listen()
+    async with asyncio.TaskGroup() as tasks:
+        ranks = Ranks(world, silence_s=config.deadlines.silence_s)
+        progress.watch(ranks.processes)
+        progress.phase("prompts, rewards and ranks to be ready")
+        pump = tasks.create_task(ranks.pump())
+        await _control(config, run_dir, ranks, progress, stop, tasks)
+        pump.cancel()
+
+
+async def _control(
+    config: RunConfig, run_dir: RunDir, ranks: Ranks, progress: Progress, stop: StopRequest, tasks: asyncio.TaskGroup
+) -> None:
     start = run_dir.plan(config)
-    progress.write()
-    materials = prepare(config)
+    materials = await asyncio.to_thread(prepare, config)
     async with RewardPool(config.reward, start_limit_s=config.deadlines.start_s) as pool:
         with ExitStack() as stack:
             metrics = _open_metrics(config, run_dir, start)
             stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
             journal = stack.enter_context(closing(Journal(run_dir.file(JOURNAL))))
-            await _serve(config, world, run_dir, start, materials, progress, pool, journal, metrics)
+            status = tasks.create_task(progress.publish(lambda: journal.tick(time.monotonic())))
+            driver = RolloutDriver(
+                _planner(config),
+                ranks=ranks,
+                pool=pool,
+                journal=journal,
+                tokenizer=materials.tokenizer,
+                tasks=tasks,
+                stall_s=config.deadlines.silence_s + config.reward.timeout_s,
+            )
+            session = Session(
+                config,
+                start,
+                materials,
+                ranks=ranks,
+                driver=driver,
+                checkpoints=Checkpoints(run_dir, ranks, config),
+                metrics=metrics,
+                progress=progress,
+                stop=stop,
+            )
+            await train(session)
+            status.cancel()
 
 
-async def _serve(
-    config: RunConfig,
-    world: World,
-    run_dir: RunDir,
-    start: Start,
-    materials: Materials,
-    progress: Progress,
-    pool: RewardPool,
-    journal: Journal,
-    metrics: MetricsWriter,
-) -> None:
-    """Run the loop beside the tasks it lives on: messages, status, rewards."""
-    planner = build_planner(
-        config.rollout.scheduler, chunk_tokens=config.rollout.chunk_tokens, seed=derive(config.seed, _PLACEMENT)
-    )
-    async with asyncio.TaskGroup() as tasks:
-        driver = RolloutDriver(planner, pool=pool, journal=journal, tokenizer=materials.tokenizer, tasks=tasks)
-        ranks = Ranks(world, silence_s=config.deadlines.silence_s, on_chunk=driver.chunk_ended)
-        driver.connect(ranks)
-        progress.watch(ranks.processes)
-        session = Session(
-            config,
-            start,
-            materials,
-            ranks=ranks,
-            driver=driver,
-            checkpoints=Checkpoints(run_dir, ranks, config),
-            metrics=metrics,
-            progress=progress,
-        )
-        _on_signals(session)
-        background = [tasks.create_task(ranks.pump()), tasks.create_task(progress.publish())]
-        await train(session)
-        for task in background:
-            task.cancel()
-    ranks.drain(config.deadlines.stop_s)
+def _planner(config: RunConfig) -> RolloutPlanner:
+    rollout = config.rollout
+    return build_planner(rollout.scheduler, chunk_tokens=rollout.chunk_tokens, seed=derive(config.seed, _PLACEMENT))
 
 
 def _open_metrics(config: RunConfig, run_dir: RunDir, start: Start) -> MetricsWriter:
+    """Open them first: only then has the run begun that the dropped traces make way for."""
     first_step = 0 if start.checkpoint is None else start.step + 1
-    drop_steps(run_dir.path, first_step)
-    return MetricsWriter(
+    metrics = MetricsWriter(
         run_dir.path, config.telemetry, resolved=as_dict(config), name=config.name, first_step=first_step
     )
+    drop_steps(run_dir.path, first_step)
+    return metrics
 
 
 def _first(error: BaseException) -> BaseException:
@@ -107,17 +116,3 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _on_signals(session: Session) -> None:
-    """A first SIGINT or SIGTERM asks for a stop, a second one ends the process."""
-    loop = asyncio.get_running_loop()
-
-    def stop(number: signal.Signals) -> None:
-        _log.warning("%s: leaving after this step; once more leaves at once", number.name)
-        loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_DFL)
-        session.request_stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from sestina.core.units import Seconds
 from sestina.telemetry.display import plain_line
-from sestina.telemetry.status import RankProcess, RunState, Status, StatusWriter, StepSummary
+from sestina.telemetry.status import WRITE_EVERY_S, RankProcess, RunState, Status, StatusWriter, StepSummary
 
 STEP_LINES = "sestina.steps"
 """Logger of the line per step; silenced where a live display shows them."""
 SHOWN_ROWS = 12
-WRITE_EVERY_S: Seconds = 0.25
 _log = logging.getLogger(STEP_LINES)
 
 
@@ -66,10 +65,11 @@ class Progress:
         self._state = state
         self.phase(why)
 
-    async def publish(self) -> None:
-        """Write the status a few times a second."""
+    async def publish(self, tick: Callable[[], object]) -> None:
+        """Write the status a few times a second, and call `tick` each time."""
         while True:
             self.write()
+            tick()
             await asyncio.sleep(WRITE_EVERY_S)
 
     def write(self) -> None:

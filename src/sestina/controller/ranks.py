@@ -10,7 +10,7 @@ from sestina.core.errors import DeadlineError
 from sestina.core.units import Seconds
 from sestina.telemetry.status import RankProcess
 from sestina.transport.link import HEARTBEAT_S
-from sestina.transport.messages import ChunkEnded, Heartbeat, Hello, LoadReport, Message, Ping, Stop
+from sestina.transport.messages import Bye, ChunkEnded, Heartbeat, Hello, LoadReport, Message, Ping, Stop
 from sestina.transport.mpi import Mailbox, Pause
 from sestina.transport.world import Layout, World, whoami
 
@@ -21,13 +21,17 @@ Answer = TypeVar("Answer", bound=Message)
 class Ranks:
     """Owns the mailbox; one asyncio task runs `pump` for as long as anything is to arrive."""
 
-    def __init__(self, world: World, *, silence_s: Seconds, on_chunk: Callable[[ChunkEnded], None]) -> None:
+    def __init__(self, world: World, *, silence_s: Seconds) -> None:
         self._mailbox = Mailbox(world.comm)
         self._silence_s = silence_s
-        self._on_chunk = on_chunk
+        self.on_chunk: Callable[[ChunkEnded], None] | None = None
+        """Takes the chunks that ended; set before the first one is sent."""
         self._answers: dict[tuple[int, type[Message]], asyncio.Future[Message]] = {}
+        self._early: dict[tuple[int, type[Message]], Message] = {}
+        """Answers that came before they were asked for: a rank says by itself that it is ready."""
         self._heard_s: dict[int, Seconds] = {}
         self._pinged_s = time.monotonic()
+        self._leaving = False
         self.layout: Layout = world.layout
         self.hellos: dict[int, Hello] = {}
         self.loads: dict[int, LoadReport] = {}
@@ -60,6 +64,8 @@ class Ranks:
         """
         key = (rank, answer)
         assert key not in self._answers, f"{answer.__name__} of rank {rank} is awaited already"
+        if order is None and key in self._early:
+            return self._early.pop(key)  # type: ignore[return-value] - kept under its own type
         self._answers[key] = future = asyncio.get_running_loop().create_future()
         if order is not None:
             self.send(rank, order)
@@ -84,32 +90,32 @@ class Ranks:
             self._check_life(now)
             await asyncio.sleep(pause.next_s())
 
-    def stop_all(self) -> None:
-        """Tell every rank that listens to leave."""
-        for rank in (*self.layout.rollouts, self.first_trainer):
-            self.send(rank, Stop())
-
-    def drain(self, limit_s: Seconds) -> None:
-        """Return when every message has left; blocks, for the end of a run."""
-        self._mailbox.drain(limit_s)
+    async def stop_all(self, limit_s: Seconds) -> None:
+        """Let every rank go; returns when none has anything more to say. Nothing is sent to them after that."""
+        self._leaving = True
+        listeners = (*self.layout.rollouts, self.first_trainer)
+        await asyncio.gather(*(self.ask(rank, Stop(), Bye, limit_s, "to leave") for rank in listeners))
 
     def _take(self, rank: int, message: Message, now: Seconds) -> None:
         self._heard_s[rank] = now
         match message:
             case ChunkEnded():
-                self._on_chunk(message)
+                assert self.on_chunk is not None, "a chunk ended that nobody sent"
+                self.on_chunk(message)
             case LoadReport():
                 self.loads[rank] = message
             case Heartbeat():
                 _log.debug("%s: %s", self.layout.name(rank), message.phase)
             case Hello():
                 self.hellos[rank] = message
-            case _:
+            case _ if (rank, type(message)) in self._answers:
                 self._answers[rank, type(message)].set_result(message)
+            case _:
+                self._early[rank, type(message)] = message
 
     def _check_life(self, now: Seconds) -> None:
         """Ranks that owe an answer have that answer's deadline instead."""
-        if now - self._pinged_s < HEARTBEAT_S:
+        if self._leaving or now - self._pinged_s < HEARTBEAT_S:
             return
         self._pinged_s = now
         owing = {rank for rank, _ in self._answers}

@@ -52,26 +52,26 @@ class RunDir:
         if config.resume == "never":
             raise RunDirError(f"{self.path} holds a run; resume=auto continues it, another name or dir starts afresh")
         checkpoints = self.checkpoints()
-        if not checkpoints:
-            return Start(step=0, checkpoint=None)
-        newest = checkpoints[-1]
-        saved = read_resolved(newest / CONFIG)
+        found = checkpoints[-1] if checkpoints else self.path
+        saved = read_resolved(found / CONFIG)
         if fingerprint(saved) != fingerprint(config):
             differing = "\n".join(f"  {line}" for line in differing_keys(saved, config))
             raise RunDirError(
-                f"{newest} is of another configuration; with these keys as they were it can be continued, "
+                f"{found} is of another configuration; with these keys as they were it can be continued, "
                 f"with another name or dir a run starts afresh:\n{differing}"
             )
-        return Start(step=step_of(newest), checkpoint=newest)
+        if not checkpoints:
+            return Start(step=0, checkpoint=None)
+        return Start(step=step_of(found), checkpoint=found)
 
-    def create(self, config: RunConfig) -> None:
-        """Make the directory and write the configuration into it."""
-        self.path.mkdir(parents=True, exist_ok=True)
+    def write(self, config: RunConfig) -> None:
+        """Write the configuration into the directory, which must be held, and forget the status of a former run."""
         write_resolved(config, self.path / CONFIG)
         self.file(STATUS).unlink(missing_ok=True)
 
     def hold(self) -> None:
-        """Keep other runs out until this process ends; raises RunDirError when another holds the directory."""
+        """Make the directory and keep other runs out until this process ends; raises RunDirError when one is in."""
+        self.path.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from sestina.config.run import RunConfig
 from sestina.controller.batch import eval_metrics, rollout_metrics, to_batch
@@ -14,10 +13,12 @@ from sestina.controller.ranks import Ranks
 from sestina.controller.run_dir import Start
 from sestina.controller.sample import Sample
 from sestina.controller.setup import connect_ranks
+from sestina.controller.stop import StopRequest
+from sestina.core.errors import RunDirError
 from sestina.core.ids import EVAL_GROUPS
 from sestina.core.noise import derive
 from sestina.core.units import Seconds
-from sestina.data.cursor import Cursor
+from sestina.data.cursor import Cursor, CursorState
 from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.traces import write_step
 from sestina.transport.messages import PublishWeights, ReceiveWeights, TrainBatch, TrainDone, WeightsLoaded
@@ -40,10 +41,11 @@ class Session:
         checkpoints: Checkpoints,
         metrics: MetricsWriter,
         progress: Progress,
+        stop: StopRequest,
     ) -> None:
         self.config = config
         self.step = 0
-        self.stopping = False
+        self._stop = stop
         self._start = start
         self._materials = materials
         self._ranks = ranks
@@ -53,27 +55,29 @@ class Session:
         self._progress = progress
         self._cursor = Cursor(seed=derive(config.seed, _PROMPT_ORDER), num_prompts=len(materials.prompts))
         self._saved_step: int | None = None
+        self._publish_s: Seconds = 0.0
+        """Limit of a whole update, from that of each bucket."""
         self._finished: list[Sample] = []
         """Samples of this step, evaluation included, for its traces."""
         self._step_began_s: Seconds = 0.0
-        self._abandon: Callable[[], object] | None = None
 
-    def request_stop(self) -> None:
-        """Leave after the step under way, or at once if it is still rolling out: that part can be done again."""
-        self.stopping = True
-        if self._abandon is not None:
-            self._abandon()
+    @property
+    def stopping(self) -> bool:
+        """Whether to leave: after the step under way, or at once while it rolls out, since that can be done again."""
+        return self._stop.asked
 
     async def connect(self) -> None:
         """Bring all ranks up, continue from the checkpoint if there is one, hand the weights out."""
         self._progress.phase("ranks to start, load the model and connect")
-        await connect_ranks(self._ranks, self._driver, self.config.deadlines.start_s, self.config.weights.timeout_s)
+        limits = self.config
+        num_buckets = await connect_ranks(self._ranks, self._driver, limits.deadlines.start_s, limits.weights.timeout_s)
+        self._publish_s = limits.weights.timeout_s * (1 + num_buckets)
         if self._start.checkpoint is not None:
             self._progress.phase(f"the trainer to load {self._start.checkpoint}")
             state = await self._checkpoints.load(self._start.checkpoint)
             self.step = self._saved_step = state.step
             self._driver.version = state.version
-            self._cursor = Cursor.restore(state.cursor)
+            self._cursor = self._restored(state.cursor)
         self._progress.begin(self.step)
         await self.publish()
 
@@ -125,7 +129,7 @@ class Session:
         version = self._driver.version
         self._progress.phase(f"weights of version {version} to reach {len(self._ranks.layout.rollouts)} instances")
         start = time.monotonic()
-        limit_s = 2 * self.config.weights.timeout_s
+        limit_s = self._publish_s
         what = f"weights of version {version}"
         receiving = [
             self._ranks.ask(rank, ReceiveWeights(version=version), WeightsLoaded, limit_s, f"to load {what}")
@@ -139,6 +143,8 @@ class Session:
     def eval_due(self) -> bool:
         """Before the first step, after every so many, and after the last."""
         every = self.config.eval.every
+        if self.stopping:
+            return False
         resumed = self._start.checkpoint is not None and self.step == self._start.step
         return every > 0 and not resumed and (self.step % every == 0 or self.step == self.config.run.steps)
 
@@ -189,19 +195,25 @@ class Session:
 
     async def finish(self) -> None:
         """Save, and let every rank go."""
-        await self.save()
-        self._ranks.stop_all()
-        if self.step >= self.config.run.steps:
-            self._progress.end("finished", f"finished: {self.step} steps")
-        else:
-            self._progress.end("stopped", f"stopped after step {self.step}; the same command continues")
+        if self.step:
+            await self.save()
+        self._progress.phase("the ranks to leave")
+        await self._ranks.stop_all(self.config.deadlines.stop_s)
+
+    def _restored(self, state: CursorState) -> Cursor:
+        found = len(self._materials.prompts)
+        if state.num_prompts != found:
+            raise RunDirError(
+                f"{self._start.checkpoint}: its prompt set held {state.num_prompts} prompts, this one holds {found}"
+            )
+        return Cursor.restore(state)
 
     async def _until_stopped(self, offer: Offer) -> list[Sample] | None:
         if self.stopping:
             return None
         self._progress.phase(self._driver.waiting_for)
         task = asyncio.ensure_future(self._driver.roll_out(offer))
-        self._abandon = task.cancel
+        self._stop.on_ask = task.cancel
         try:
             return await task
         except asyncio.CancelledError:
@@ -209,4 +221,4 @@ class Session:
                 raise
             return None
         finally:
-            self._abandon = None
+            self._stop.on_ask = None

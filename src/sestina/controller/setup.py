@@ -12,8 +12,10 @@ from sestina.transport.messages import InstanceReady, JoinWeights, TrainerReady,
 _log = logging.getLogger(__name__)
 
 
-async def connect_ranks(ranks: Ranks, driver: RolloutDriver, start_s: Seconds, weights_s: Seconds) -> None:
+async def connect_ranks(ranks: Ranks, driver: RolloutDriver, start_s: Seconds, weights_s: Seconds) -> int:
     """Wait until all ranks are ready, join them for weight updates, tell the driver of the instances.
+
+    Returns the number of buckets of an update.
 
     Raises DeadlineError naming the rank that is late.
     """
@@ -31,6 +33,7 @@ async def connect_ranks(ranks: Ranks, driver: RolloutDriver, start_s: Seconds, w
             max_running=engine.max_running,
         )
         driver.instance_up(up)
+    return ready.num_buckets
 
 
 async def _join(ranks: Ranks, ready: TrainerReady, limit_s: Seconds) -> None:

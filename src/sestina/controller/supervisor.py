@@ -22,7 +22,7 @@ from sestina.core.errors import SestinaError, UserError
 from sestina.models.shape import read_shape
 from sestina.models.tokenizer import Tokenizer
 from sestina.transport.link import Link
-from sestina.transport.world import World, join_world
+from sestina.transport.world import World, join_world, leave_world
 
 DRAIN_S = 0.5
 """Given to mpiexec to pass on what was printed: it drops what it has not read when the world is aborted."""
@@ -36,15 +36,24 @@ def main() -> None:
         # Signals are for the controller, which lets the other ranks go.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    name = f"{arguments.role} (rank {MPI.COMM_WORLD.Get_rank()})"
+    rank, world = MPI.COMM_WORLD.Get_rank(), None
+    name = f"{arguments.role} (rank {rank})"
     try:
         config = read_resolved(arguments.run_dir / CONFIG)
         world = join_world(
-            arguments.role, num_rollouts=config.rollout.num_instances, num_trainers=config.trainer.num_ranks
+            arguments.role,
+            num_rollouts=config.rollout.num_instances,
+            num_trainers=config.trainer.num_ranks,
+            limit_s=config.deadlines.start_s,
         )
         name = world.name
         _play(config, world)
+        # The controller comes last: it still closes what it has written.
+        leave_world(world, 3 * config.deadlines.stop_s)
     except BaseException as error:  # noqa: BLE001 - the supervisor: reports what it caught and ends the world
+        if world is None or world.index:
+            # The ranks of a role often fail together, of one cause: the first one's word ends the world before this.
+            time.sleep(2 * DRAIN_S * (rank > 0))
         _report(name, error)
         MPI.COMM_WORLD.Abort(_exit_code(error))
 
@@ -95,6 +104,7 @@ def _play_trainer(config: RunConfig, world: World) -> None:
         bucket_bytes=config.weights.bucket_bytes,
         weights_timeout_s=config.weights.timeout_s,
         train_s=config.deadlines.train_s,
+        checkpoint_s=config.deadlines.checkpoint_s,
     )
     limits = config.deadlines
     worker.run(

@@ -49,6 +49,8 @@ class WorldProcess:
             errors="replace",
             start_new_session=True,
         )
+        self.asked_to_end = False
+        """Whether a user has ended it before the controller could be asked."""
         self._lines: SimpleQueue[str] = SimpleQueue()
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -77,10 +79,14 @@ class WorldProcess:
         if controller_pid is not None and _alive(controller_pid):
             os.kill(controller_pid, signal.SIGINT)
         else:
+            self.asked_to_end = True
             self.kill()
 
     def kill(self) -> None:
-        """End the whole world at once: ranks ignore gentler signals, which are the controller's to answer."""
+        """End the whole world at once: ranks ignore gentler signals, which are the controller's to answer.
+
+        Only mpiexec is in this group; when it is gone, its proxies kill the ranks.
+        """
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
 

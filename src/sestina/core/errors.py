@@ -11,7 +11,7 @@ SestinaError
     EngineError        an engine was asked for what it must refuse
     WeightsError       an update arrived damaged, out of order or not at all
     MismatchError      rollout and trainer disagree about the policy
-    RankFailedError    another rank reported that it failed
+    RewardError        reward workers cannot be started (rewards/outcome.py)
 """
 
 
@@ -69,12 +69,3 @@ class WeightsError(RunError):
 
 class MismatchError(RunError):
     """Rollout and trainer logprobs differ by more than the configured bound."""
-
-
-class RankFailedError(RunError):
-    """A rank failed; carries its name and traceback."""
-
-    def __init__(self, rank_name: str, traceback: str) -> None:
-        self.rank_name = rank_name
-        self.traceback = traceback
-        super().__init__(f"{rank_name} failed:\n{traceback}")

@@ -1,16 +1,19 @@
 """Whether this machine's arithmetic lets a token depend on its neighbours in the batch: checked, not assumed."""
 
 import torch
+from torch import Tensor
 
 from sestina.models.shape import ModelShape
 from sestina.rollout.qwen2 import MIN_GEMM_ROWS
 
-BATCHES = (MIN_GEMM_ROWS, MIN_GEMM_ROWS + 1, 7, 16, 33)
-"""Row counts on both sides of the blockings that BLAS libraries use."""
+SIZES = (MIN_GEMM_ROWS, MIN_GEMM_ROWS + 1, 7, 16, 33, 64, 100, 128, 200, 256, 500, 512, 1000)
+"""Row counts on both sides of the blockings that BLAS libraries use; those the engine can run are tried."""
 
 
-def gemm_is_batch_invariant(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether every matrix product of the model gives a row the same bits in any batch the engine runs."""
+def gemm_is_batch_invariant(
+    shape: ModelShape, device: torch.device, dtype: torch.dtype, *, max_step_tokens: int
+) -> bool:
+    """Return whether the model's matrix products gave a row the same bits in every batch that was tried."""
     hidden = shape.hidden_size
     products = {
         (hidden, shape.qkv_size),
@@ -20,11 +23,23 @@ def gemm_is_batch_invariant(shape: ModelShape, device: torch.device, dtype: torc
         (hidden, shape.vocab_size),
     }
     generator = torch.Generator().manual_seed(0)
-    return all(_rows_agree(*product, generator, device, dtype) for product in sorted(products))
+    largest = max(max_step_tokens, MIN_GEMM_ROWS)
+    for inner, outer in sorted(products):
+        rows = torch.randn(largest, inner, generator=generator).to(device, dtype)
+        weight = torch.randn(outer, inner, generator=generator).to(device, dtype).T
+        bias = torch.randn(outer, generator=generator).to(device, dtype)
+        if not _rows_agree(rows, weight, bias):
+            return False
+    return True
 
 
-def _rows_agree(inner: int, outer: int, generator: torch.Generator, device: torch.device, dtype: torch.dtype) -> bool:
-    rows = torch.randn(64, inner, generator=generator).to(device, dtype)
-    weight = torch.randn(outer, inner, generator=generator).to(device, dtype).T
-    whole = torch.mm(rows, weight)
-    return all(torch.equal(torch.mm(rows[:n], weight), whole[:n]) for n in BATCHES)
+def _rows_agree(rows: Tensor, weight: Tensor, bias: Tensor) -> bool:
+    """Compare batches of every size, from the first row on and up to the last, with the largest batch."""
+    plain, biased = torch.mm(rows, weight), torch.addmm(bias, rows, weight)
+    for size in (n for n in SIZES if n <= len(rows)):
+        for part in (slice(0, size), slice(len(rows) - size, len(rows))):
+            if not torch.equal(torch.mm(rows[part], weight), plain[part]):
+                return False
+            if not torch.equal(torch.addmm(bias, rows[part], weight), biased[part]):
+                return False
+    return True

@@ -14,6 +14,7 @@ from sestina.rollout.selfcheck import gemm_is_batch_invariant
 from sestina.rollout.torch_engine import TorchEngine
 from sestina.transport.link import Link
 from sestina.transport.messages import (
+    Bye,
     ChunkEnded,
     InstanceReady,
     JoinWeights,
@@ -71,8 +72,9 @@ class RolloutWorker:
                 self._handle(message)
             if self._engine.idle:
                 self._link.rest()
-            else:
+            elif not self._stopped:
                 self._step()
+        self._link.send(Bye())
         self._link.close(self._config.stop_s)
 
     def _step(self) -> None:
@@ -123,7 +125,9 @@ class RolloutWorker:
             kv_capacity_tokens=self._engine.load().kv_capacity_tokens,
             page_tokens=PAGE_TOKENS,
             max_running=config.engine.max_running,
-            batch_invariant=gemm_is_batch_invariant(config.shape, self._device, dtype),
+            batch_invariant=gemm_is_batch_invariant(
+                config.shape, self._device, dtype, max_step_tokens=config.engine.max_step_tokens
+            ),
         )
 
     def _load_report(self) -> LoadReport:

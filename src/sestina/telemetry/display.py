@@ -37,7 +37,7 @@ def plain_line(summary: StepSummary) -> str:
     s = summary
     parts = [
         f"step {s.step}/{s.num_steps}",
-        f"reward {s.reward:.3f}",
+        f"reward {_number(s.reward)}",
         *([] if s.accuracy is None else [f"accuracy {s.accuracy:.3f}"]),
         f"len {s.response_tokens:.1f}",
         f"{s.tokens_per_s:.0f} tok/s",
@@ -45,6 +45,10 @@ def plain_line(summary: StepSummary) -> str:
         f"ETA {duration(s.eta_s)}",
     ]
     return "  ".join(parts)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def render(status: Status | None, now: float) -> RenderableType:
@@ -101,7 +105,7 @@ def _progress(status: Status, now: float) -> Table:
 def _headline(status: Status) -> Text:
     last = status.rows[-1] if status.rows else None
     numbers = [
-        ("reward", f"{last.reward:.3f}" if last else "-"),
+        ("reward", _number(last.reward) if last else "-"),
         ("accuracy (held-out)", "-" if status.accuracy is None else f"{status.accuracy:.3f}"),
         ("tokens/s", f"{last.tokens_per_s:.0f}" if last else "-"),
         ("step", f"{last.step_s:.1f} s" if last else "-"),
@@ -121,7 +125,7 @@ def _rows(rows: tuple[StepSummary, ...]) -> Table:
         spans = (f"{span:.1f}" for span in (row.step_s, row.rollout_s, row.train_s, row.weights_s))
         table.add_row(
             f"{row.step}",
-            f"{row.reward:.3f}",
+            _number(row.reward),
             accuracy,
             f"{row.response_tokens:.1f}",
             f"{row.tokens_per_s:.0f}",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -22,8 +23,8 @@ class StepSummary:
 
     step: int
     num_steps: int
-    reward: float
-    """Mean over the batch."""
+    reward: float | None
+    """Mean over the batch; None when every reward failed."""
     accuracy: float | None
     """On held-out prompts; None when the step was not followed by an evaluation."""
     response_tokens: float
@@ -42,7 +43,7 @@ class StepSummary:
         return cls(
             step=step,
             num_steps=num_steps,
-            reward=values["rollout/raw_reward"],
+            reward=None if isnan(values["rollout/raw_reward"]) else values["rollout/raw_reward"],
             accuracy=values.get("eval/accuracy"),
             response_tokens=values["rollout/response_len/mean"],
             tokens_per_s=values["perf/tokens_per_s"],

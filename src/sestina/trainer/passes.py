@@ -36,7 +36,7 @@ def train_pass(
     # The optimizer leaves `grad` pointing at the buffer; backward would then add every gradient twice.
     optimizer.zero_grad()
     outputs = _run(ddp, batches, partial(_train_step, loss, temperature), forward_only=False)
-    return _reduce(outputs)
+    return _reduce(outputs, next(ddp.parameters()).device)
 
 
 def logprob_pass(ddp: DistributedDataParallel, batches: Sequence[MicroBatch], *, temperature: float) -> list[Tensor]:
@@ -94,7 +94,7 @@ def _predictions(logits: Tensor, batch: MicroBatch, temperature: float) -> tuple
     return logprobs_and_entropy(logits[0], batch.targets, temperature=temperature, group=group)
 
 
-def _reduce(outputs: list[Sums]) -> Sums:
+def _reduce(outputs: list[Sums], device: torch.device) -> Sums:
     """Add sums over micro-batches and replicas on the last stage, then hand them to every stage."""
     names: list[list[str]] = [sorted(outputs[0]) if outputs else []]
     last = ps.get_pipeline_model_parallel_last_rank()
@@ -102,11 +102,10 @@ def _reduce(outputs: list[Sums]) -> Sums:
     replicas: Any = ps.get_data_parallel_group()
     if ps.get_pipeline_model_parallel_world_size() > 1:
         dist.broadcast_object_list(names, src=last, group=pipeline)
-    totals = torch.zeros(len(names[0]), dtype=torch.float64)
+    totals = torch.zeros(len(names[0]), dtype=torch.float64, device=device)
     if outputs:
         totals = torch.stack([torch.stack([sums[name].double() for name in names[0]]) for sums in outputs]).sum(0)
         dist.all_reduce(totals, group=replicas)
     if ps.get_pipeline_model_parallel_world_size() > 1:
-        totals = totals.to(torch.get_default_device())
         dist.broadcast(totals, src=last, group=pipeline)
     return dict(zip(names[0], totals.cpu(), strict=True))

@@ -33,7 +33,7 @@ from sestina.transport.messages import (
 )
 from sestina.weights.group import UpdateGroup
 from sestina.weights.rendezvous import Rendezvous
-from sestina.weights.update import layout_of, publish
+from sestina.weights.update import buckets_of, layout_of, publish
 
 STATE, MODEL = "trainer", "model"
 """Folders of a checkpoint: what the trainer continues from, and the model for everyone else."""
@@ -51,6 +51,12 @@ class TrainerJob:
     bucket_bytes: int
     weights_timeout_s: Seconds
     train_s: Seconds
+    checkpoint_s: Seconds
+
+    @property
+    def longest_order_s(self) -> Seconds:
+        """Time that the slowest order may take."""
+        return max(self.train_s, self.checkpoint_s, 2 * self.weights_timeout_s)
 
 
 class TrainerRank:
@@ -72,10 +78,10 @@ class TrainerRank:
     def ready(self) -> TrainerReady:
         """Describe this rank to the controller, with the address where rollout ranks find the update group."""
         return TrainerReady(
-            num_parameters=self._job.shape.num_parameters,
             host=self._rendezvous.host,
             port=self._rendezvous.port,
             layout=self._layout,
+            num_buckets=len(buckets_of(self._layout)),
         )
 
     def carry_out(self, order: Message) -> Message:

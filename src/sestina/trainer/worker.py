@@ -9,7 +9,7 @@ from sestina.trainer.groups import close_groups
 from sestina.trainer.rank import TrainerJob, TrainerRank
 from sestina.transport.codec import decode, encode
 from sestina.transport.link import HEARTBEAT_S, Link
-from sestina.transport.messages import Heartbeat, Message, Ping, Stop
+from sestina.transport.messages import Bye, Heartbeat, Message, Ping, Stop
 from sestina.transport.mpi import broadcast
 from sestina.transport.world import World
 from sestina.weights.rendezvous import Rendezvous, connect_store, open_store
@@ -23,7 +23,8 @@ def run(job: TrainerJob, world: World, *, host: str, start_s: Seconds, silence_s
         _lead(rank, link, world, silence_s)
         link.close(stop_s)
     else:
-        _follow(rank, world, silence_s)
+        # The first rank may still be busy with an order long after this one's part of it.
+        _follow(rank, world, silence_s + job.longest_order_s)
     close_groups()
 
 
@@ -35,6 +36,7 @@ def _lead(rank: TrainerRank, link: Link, world: World, silence_s: Seconds) -> No
         _pass_on(orders, world, silence_s)
         for order in orders:
             if isinstance(order, Stop):
+                link.send(Bye())
                 return
             link.announce(type(order).__name__)
             answer = rank.carry_out(order)

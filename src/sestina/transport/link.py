@@ -23,6 +23,7 @@ class Link:
         self._heard_s = self._beaten_s = time.monotonic()
         self._pause = Pause(IDLE_SLEEP_S)
         self.send(Hello(role=world.role, index=world.index, **whoami()))
+        self._mailbox.flush()
 
     def send(self, *messages: Message) -> None:
         """Queue messages to the controller; they leave with the next `poll`."""
@@ -49,7 +50,7 @@ class Link:
     def announce(self, phase: str) -> None:
         """Say what comes next, before work that keeps this rank from polling."""
         self.send(Heartbeat(phase=phase))
-        self._mailbox.poll()
+        self._mailbox.flush()
 
     def rest(self) -> None:
         """Sleep a little, longer while nothing comes: for a rank that has nothing to do."""

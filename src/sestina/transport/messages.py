@@ -3,7 +3,7 @@
 Rank 0 is the controller. It talks to each rollout rank and to the first trainer rank, which passes on to the others.
 """
 
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -48,6 +48,10 @@ class Ping(_Base, frozen=True):
 
 class Stop(_Base, frozen=True):
     """Leave: the run is over."""
+
+
+class Bye(_Base, frozen=True):
+    """Answers Stop: nothing more will come from this rank."""
 
 
 # Rollout
@@ -180,10 +184,10 @@ class TrainDone(_Base, frozen=True):
 class TrainerReady(_Base, frozen=True):
     """The model is built, its weights are loaded, and the weight-update group can be joined at this address."""
 
-    num_parameters: int
     host: str
     port: int
     layout: WeightLayout
+    num_buckets: int
 
 
 class SaveCheckpoint(_Base, frozen=True):
@@ -211,6 +215,7 @@ Message: TypeAlias = (
     | Heartbeat
     | Ping
     | Stop
+    | Bye
     | InstanceReady
     | StartChunk
     | ChunkEnded
@@ -227,9 +232,3 @@ Message: TypeAlias = (
     | LoadCheckpoint
     | CheckpointDone
 )
-
-
-def describe(message: Message) -> dict[str, Any]:
-    """Return a message's name and scalar fields, for logs."""
-    scalars = {k: v for k, v in msgspec.structs.asdict(message).items() if isinstance(v, int | float | str | bool)}
-    return {"message": type(message).__name__, **scalars}

@@ -5,6 +5,7 @@ comes.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from mpi4py import MPI
@@ -59,6 +60,7 @@ class Mailbox:
         self._comm = comm
         self._outgoing: dict[int, list[Message]] = {}
         self._sends: list[tuple[MPI.Request, bytes, int]] = []
+        self._receives: deque[tuple[MPI.Request, bytearray, int]] = deque()
 
     def send(self, rank: int, message: Message) -> None:
         """Queue a message; those queued for one rank before the next `poll` travel together."""
@@ -69,14 +71,9 @@ class Mailbox:
         self._post()
         return [(source, message) for source, frame in self._arrived() for message in decode(frame)]
 
-    def wait(self, limit_s: Seconds, awaited: str) -> list[tuple[int, Message]]:
-        """Return as `poll`, once there is something; raises DeadlineError naming `awaited` after `limit_s`."""
-        deadline, pause = time.monotonic() + limit_s, Pause()
-        while not (arrived := self.poll()):
-            if time.monotonic() > deadline:
-                raise DeadlineError(awaited, limit_s)
-            time.sleep(pause.next_s())
-        return arrived
+    def flush(self) -> None:
+        """Post what is queued; takes nothing."""
+        self._post()
 
     def drain(self, limit_s: Seconds) -> None:
         """Return when everything queued has left; raises DeadlineError naming the ranks that do not take it."""
@@ -108,8 +105,10 @@ class Mailbox:
         status = MPI.Status()
         while (message := self._comm.Improbe(tag=_TAG, status=status)) is not None:
             frame = bytearray(status.Get_count(MPI.BYTE))
-            source = status.Get_source()
-            message.Recv((frame, MPI.BYTE))
+            # Not Recv: a sender that stops in the middle of a large frame would stop this rank too.
+            self._receives.append((message.Irecv((frame, MPI.BYTE)), frame, status.Get_source()))
+        while self._receives and self._receives[0][0].Test():
+            _, frame, source = self._receives.popleft()
             yield source, bytes(frame)
 
 

@@ -8,7 +8,11 @@ from typing import Any
 from mpi4py import MPI
 
 from sestina.core.errors import ConfigError
+from sestina.core.units import Seconds
 from sestina.transport.messages import Role
+from sestina.transport.mpi import poll_until
+
+_ROLES: tuple[Role, ...] = ("controller", "rollout", "trainer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +58,15 @@ class World:
         return self.layout.name(self.rank)
 
 
-def join_world(role: Role, *, num_rollouts: int, num_trainers: int) -> World:
+def join_world(role: Role, *, num_rollouts: int, num_trainers: int, limit_s: Seconds) -> World:
     """Agree with all ranks on who is who; called by every rank, first thing.
 
-    Raises ConfigError, with the same message on every rank, when the world is not what the configuration asks for.
+    Raises ConfigError, with the same message on every rank, when the world is not what the configuration asks for, and
+    DeadlineError when not all ranks have come within `limit_s`.
     """
     comm = MPI.COMM_WORLD
-    roles: list[Role] = comm.allgather(role)
-    found = {
-        kind: tuple(rank for rank, r in enumerate(roles) if r == kind) for kind in ("controller", "rollout", "trainer")
-    }
+    roles = _gather(comm, _ROLES.index(role), limit_s)
+    found = {kind: tuple(rank for rank, r in enumerate(roles) if _ROLES[r] == kind) for kind in _ROLES}
     wanted = {"controller": 1, "rollout": num_rollouts, "trainer": num_trainers}
     wrong = [
         f"the world has {len(found[kind])} {kind} ranks, the configuration asks for {count}"
@@ -75,8 +78,26 @@ def join_world(role: Role, *, num_rollouts: int, num_trainers: int) -> World:
             wrong.append("a world of one rank: started without mpiexec or srun, or with another MPI's launcher")
         raise ConfigError(wrong)
     layout = Layout(controller=found["controller"][0], rollouts=found["rollout"], trainers=found["trainer"])
-    color = ("controller", "rollout", "trainer").index(role)
-    return World(comm=comm, peers=comm.Split(color, comm.Get_rank()), layout=layout, role=role)
+    peers = comm.Split(_ROLES.index(role), comm.Get_rank())
+    return World(comm=comm, peers=peers, layout=layout, role=role)
+
+
+def leave_world(world: World, limit_s: Seconds) -> None:
+    """Leave MPI together with all ranks; the last thing a rank does.
+
+    Every message must have been received: MPICH refuses to finalize a communicator that still holds one, and mpiexec
+    then kills the ranks that are still at work. Raises DeadlineError when not all have come within `limit_s`.
+    """
+    poll_until(world.comm.Ibarrier().Test, limit_s, "all ranks to leave")
+    MPI.Finalize()
+
+
+def _gather(comm: MPI.Comm, value: int, limit_s: Seconds) -> list[int]:
+    """Return every rank's value, waiting without spinning."""
+    values = bytearray(comm.Get_size())
+    request = comm.Iallgather((bytes([value]), MPI.BYTE), (values, MPI.BYTE))
+    poll_until(request.Test, limit_s, f"all {len(values)} ranks to join the world")
+    return list(values)
 
 
 def whoami() -> dict[str, Any]:

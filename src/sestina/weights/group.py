@@ -19,7 +19,6 @@ class UpdateGroup:
     def __init__(
         self, store: dist.Store, *, rank: int, world_size: int, device: torch.device, limit_s: Seconds
     ) -> None:
-        self.rank = rank
         self.device = device
         self._limit_s = limit_s
         own = dist.PrefixStore("weights", store)

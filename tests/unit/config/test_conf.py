@@ -33,13 +33,13 @@ def test_defaults_alone_are_a_valid_run():
 
 def test_quickstart_is_what_it_says():
     config = load(composed("+exp=quickstart"))
-    assert (config.name, str(config.dir), config.seed, config.run.steps) == ("quickstart", "runs/quickstart", 1, 40)
+    assert (config.name, str(config.dir), config.seed, config.run.steps) == ("quickstart", "runs/quickstart", 1, 50)
     assert (config.rollout.num_instances, config.rollout.scheduler, config.rollout.chunk_tokens) == (3, "divided", 64)
-    assert (config.algorithm.batch_size, config.algorithm.group_size, config.algorithm.minibatches) == (512, 8, 2)
+    assert (config.algorithm.batch_size, config.algorithm.group_size, config.algorithm.minibatches) == (256, 8, 1)
     assert (config.trainer.data_parallel, config.trainer.dtype, config.trainer.optimizer.learning_rate) == (
         1,
         "float32",
-        3e-4,
+        5e-4,
     )
     assert (config.eval.every, config.eval.num_prompts) == (10, 256)
 

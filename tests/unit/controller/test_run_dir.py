@@ -65,7 +65,6 @@ sys.stdin.read()
 
 
 def test_a_directory_is_held_by_one_process_until_it_ends(config):
-    RunDir(config.dir).create(config)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(config.dir)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

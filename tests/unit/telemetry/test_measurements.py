@@ -29,7 +29,7 @@ def test_a_file_names_its_machine_commit_and_command(tmp_path):
     assert found["machine"]["logical_cores"] == os.cpu_count()
     assert found["machine"]["cpu"]
     assert 0.1 < found["machine"]["memory_gib"] < 1e5
-    assert "pytest" in found["command"]
+    assert found["command"]
     assert len(found["date"]) == len("2026-01-01T00:00:00Z")
     assert found["figures"][1] == {
         "name": "tail share", "value": 0.5, "unit": "of rollout", "must": "<= 0.2", "met": False

@@ -91,8 +91,8 @@ def test_a_live_run_holds_its_directory(tmp_path, model):
         wait_for(process, first, rolling_out)
         before = (tmp_path / "run/config.yaml").read_bytes()
         second = train(tmp_path / "run", model, run__steps=51)
-    assert second.code == 2
         assert (tmp_path / "run/config.yaml").read_bytes() == before
+    assert second.code == 2
     assert "is held by a live run (pid" in second.output
 
 

@@ -49,7 +49,7 @@ RUNTIME = [
 DEV = [
     "pytest>=8.4",
     "pytest-xdist",
-            "pytest-timeout>=2.3",
+    "pytest-timeout>=2.3",
     "hypothesis>=6.130",
     "beartype>=0.20",
     "ruff>=0.17,<0.18",

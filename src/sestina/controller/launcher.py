@@ -90,7 +90,8 @@ def _conclude(world: WorldProcess, run_dir: RunDir, console: Console, deaths: De
         console.print("the ranks have left before the run was finished")
         code = 1
     if code != 0:
-        died = ", ".join(f"{rank.name} died" for rank in deaths.first)
+        names = ", ".join(rank.name for rank in deaths.first)
+        died = f"first seen dead: {names}" if names else ""
         console.print(f"run failed with exit code {code}{died and ': '}{died}; everything so far is in {run_dir.path}")
         return code
     assert status is not None, "checked above"

@@ -143,8 +143,8 @@ class Session:
     def eval_due(self) -> bool:
         """Before the first step, after every so many, and after the last."""
         every = self.config.eval.every
-        if self.stopping:
-            return False
+        if self.stopping and self.step == 0:
+            return False  # nothing is lost: the next start begins with it
         resumed = self._start.checkpoint is not None and self.step == self._start.step
         return every > 0 and not resumed and (self.step % every == 0 or self.step == self.config.run.steps)
 

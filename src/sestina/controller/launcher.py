@@ -19,6 +19,8 @@ from sestina.telemetry.report import summary
 from sestina.telemetry.status import read_status
 
 REFRESH_S: Seconds = 0.25
+REPORT_S: Seconds = 2.0
+"""For a rank that failed to report why and end the world itself; after that the launcher does."""
 
 
 def launch(config: RunConfig, console: Console | None = None) -> int:
@@ -55,6 +57,7 @@ def _watch(world: WorldProcess, run_dir: RunDir, console: Console, deaths: Death
     with display as live:
         began_s = time.monotonic()
         ended_s: Seconds | None = None
+        died_s: Seconds | None = None
         while world.exit_code is None:
             for line in world.lines(REFRESH_S):
                 console.out(line, highlight=False)
@@ -67,6 +70,9 @@ def _watch(world: WorldProcess, run_dir: RunDir, console: Console, deaths: Death
             ended_s = (ended_s or time.monotonic()) if over else None
             if ended_s is not None and time.monotonic() - ended_s > limits.stop_s:
                 console.print(f"waited {limits.stop_s:g} s for the ranks to leave; ending them")
+                world.kill()
+            died_s = (died_s or time.monotonic()) if deaths.first and not over else None
+            if died_s is not None and time.monotonic() - died_s > REPORT_S:
                 world.kill()
             if status is None and time.monotonic() - began_s > limits.start_s:
                 console.print(f"waited {limits.start_s:g} s for all ranks to start; ending them")
@@ -90,8 +96,7 @@ def _conclude(world: WorldProcess, run_dir: RunDir, console: Console, deaths: De
         console.print("the ranks have left before the run was finished")
         code = 1
     if code != 0:
-        names = ", ".join(rank.name for rank in deaths.first)
-        died = f"first seen dead: {names}" if names else ""
+        died = ", ".join(f"{rank.name} died" for rank in deaths.first)
         console.print(f"run failed with exit code {code}{died and ': '}{died}; everything so far is in {run_dir.path}")
         return code
     assert status is not None, "checked above"

@@ -11,7 +11,7 @@ from sestina.core.units import Seconds
 from sestina.telemetry.status import RankProcess
 from sestina.transport.link import HEARTBEAT_S
 from sestina.transport.messages import Bye, ChunkEnded, Heartbeat, Hello, LoadReport, Message, Ping, Stop
-from sestina.transport.mpi import Mailbox, Pause
+from sestina.transport.mpi import QUIET_SLEEP_S, Mailbox, Pause
 from sestina.transport.world import Layout, World, whoami
 
 _log = logging.getLogger(__name__)
@@ -79,13 +79,13 @@ class Ranks:
 
     async def pump(self) -> None:
         """Post and take messages until cancelled; raises DeadlineError when a rank that should speak is silent."""
-        pause = Pause()
+        pause = Pause(QUIET_SLEEP_S)
         while True:
             arrived = self._mailbox.poll()
             now = time.monotonic()
             for rank, message in arrived:
                 self._take(rank, message, now)
-            if arrived:
+            if any(not isinstance(message, Heartbeat | LoadReport) for _, message in arrived):
                 pause.reset()
             self._check_life(now)
             await asyncio.sleep(pause.next_s())

@@ -22,7 +22,8 @@ def world_command(config: RunConfig, *, quiet: bool) -> list[str]:
     controller = ["-n", "1", *rank, "controller", run_dir, *(["--quiet"] if quiet else [])]
     rollouts = ["-n", str(config.rollout.num_instances), *rank, "rollout", run_dir]
     trainers = ["-n", str(config.trainer.num_ranks), *rank, "trainer", run_dir]
-    return [_mpiexec(), *controller, ":", *rollouts, ":", *trainers]
+    # Left to itself mpiexec ends all ranks when one dies, and nobody can tell which: the launcher does that instead.
+    return [_mpiexec(), "-disable-auto-cleanup", *controller, ":", *rollouts, ":", *trainers]
 
 
 def world_environment(config: RunConfig) -> dict[str, str]:

@@ -39,9 +39,11 @@ def open_backend(device: Literal["cpu", "cuda"], local_rank: int) -> Backend:
 def _cpu() -> Backend:
     # Imported here: the shim must never be loaded in a process that trains on CUDA.
     from sestina.trainer import shim  # noqa: PLC0415
+    from sestina.trainer.gloo import share_device  # noqa: PLC0415
     from sestina.trainer.layers import cpu_spec  # noqa: PLC0415
 
     shim.install()
+    share_device()
     torch.set_num_threads(1)
     names = ("gradient_accumulation_fusion", "masked_softmax_fusion", "bias_dropout_fusion", "bias_activation_fusion")
     return Backend(

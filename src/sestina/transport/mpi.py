@@ -22,7 +22,10 @@ MAX_SLEEP_S: Seconds = 0.01
 """Longest pause of a rank that others wait for."""
 
 IDLE_SLEEP_S: Seconds = 0.06
-"""Longest pause of a rank with nothing to do; waking costs a trainer rank most of a millisecond."""
+"""Longest pause of a rank with nothing to do."""
+
+QUIET_SLEEP_S: Seconds = 0.03
+"""Longest pause of the controller while its ranks work: chunks end when they end, an answer waits this long at most."""
 
 _TAG = 1
 

@@ -17,6 +17,7 @@ def test_every_role_stands_on_the_command_line():
     rank = [sys.executable, "-m", "mpi4py", "-m", "sestina.controller.rank"]
     assert mpiexec.endswith("mpiexec")
     assert words == [
+        "-disable-auto-cleanup",
         *("-n", "1", *rank, "controller", "runs/a b", "--quiet"),
         *(":", "-n", "2", *rank, "rollout", "runs/a b"),
         *(":", "-n", "1", *rank, "trainer", "runs/a b"),

@@ -10,7 +10,8 @@ import torch.distributed as dist
 
 warnings.filterwarnings("ignore", module="megatron")
 
-from sestina.trainer.warmstart import Recipe, make  # noqa: E402 - Megatron's warnings are silenced first
+from sestina.trainer.recipe import Recipe  # noqa: E402 - Megatron's warnings are silenced first
+from sestina.trainer.warmstart import make  # noqa: E402
 
 
 def main() -> None:

@@ -51,6 +51,16 @@ def test_a_rank_that_raises_is_quoted_once(tmp_path, model):
     assert not list(run.dir.glob("checkpoints/step_*"))
 
 
+def freeze(pid, process, run):
+    """Stop a rank and let the run come to its end."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        finish(process, run)
+    finally:
+        if psutil.pid_exists(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ["rollout 2 (rank 3)", "trainer 0 (rank 4)"])
 def test_a_rank_that_hangs_is_noticed(tmp_path, model, role):
@@ -59,13 +69,7 @@ def test_a_rank_that_hangs_is_noticed(tmp_path, model, role):
     with training(tmp_path / "run", model, algorithm__minibatches=1, deadlines__silence_s=4, **slow) as (process, run):
         status = wait_for(process, run, lambda status: "4 of 4 responses left" in status.phase)
         time.sleep(1)
-        pid = pid_of(status, role)
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            finish(process, run)
-        finally:
-            if psutil.pid_exists(pid):
-                os.kill(pid, signal.SIGKILL)
+        freeze(pid_of(status, role), process, run)
     assert run.code == 1, run.output
     assert f"waited 4 s for a sign of life from {role}" in run.output
 
@@ -74,15 +78,32 @@ def test_a_rank_that_hangs_is_noticed(tmp_path, model, role):
 def test_a_controller_that_hangs_is_noticed_by_the_ranks(tmp_path, model):
     with training(tmp_path / "run", model, run__steps=50, deadlines__silence_s=4) as (process, run):
         status = wait_for(process, run, rolling_out)
-        pid = pid_of(status, "controller")
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            finish(process, run)
-        finally:
-            if psutil.pid_exists(pid):
-                os.kill(pid, signal.SIGKILL)
+        freeze(pid_of(status, "controller"), process, run)
     assert run.code == 1, run.output
     assert "a sign of life from the controller" in run.output
+
+
+def family(process):
+    """Return the launcher's descendants: mpiexec, its proxy, the ranks, the reward workers."""
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signals", [[signal.SIGINT, signal.SIGINT], [signal.SIGKILL]], ids=["ctrl-c twice", "killed"])
+def test_no_process_outlives_the_launcher(tmp_path, model, signals):
+    with training(tmp_path / "run", model, run__steps=50) as (process, run):
+        wait_for(process, run, rolling_out)
+        members = family(process)
+        for each in signals:
+            process.send_signal(each)
+            time.sleep(0.3)
+        finish(process, run)
+        assert len(members) >= 5
+        _, alive = psutil.wait_procs(members, timeout=SOON_S)
+        for member in alive:
+            member.kill()
+    assert not alive
+    assert run.code != 0
 
 
 @pytest.mark.slow

@@ -84,6 +84,8 @@ class _Reader:
         self._keys.add(key)
         if override.is_sweep_override() and not self._sweeping:
             self.problems.append(f"{argument!r} gives {key} several values; add --multirun for one run each")
+        elif key == "dir" and self._sweeping:
+            self._read_sweep_dir(override, argument)
         elif override.is_delete() or key.partition(".")[0].partition("/")[0] == "hydra":
             self.prepared.append(argument)
         elif self._names_group(key, added=override.is_add()):
@@ -94,6 +96,16 @@ class _Reader:
     def finish(self) -> list[str]:
         of_each_run = _OF_EACH_RUN if self._sweeping else {}
         return self.prepared + [f"++{key}={value}" for key, value in of_each_run.items() if key not in self._keys]
+
+    def _read_sweep_dir(self, override: Override, argument: str) -> None:
+        """Runs of a sweep that shared a directory would continue one another."""
+        if override.is_sweep_override():
+            self.problems.append(f"{argument!r}: a sweep has one directory; it numbers its runs below that")
+        elif "${" in argument:
+            self.prepared.append(f"++{argument.lstrip('+')}")
+        else:
+            value = argument.partition("=")[2]
+            self.prepared += [f"hydra.sweep.dir={value}", f"++dir={_OF_EACH_RUN['dir']}"]
 
     def _names_group(self, key: str, *, added: bool) -> bool:
         """Only a group is added without a dot or placed with a slash or an @."""

@@ -9,11 +9,11 @@ import msgspec
 
 from sestina.config.resolved import write_resolved
 from sestina.config.run import RunConfig
+from sestina.controller.feed import FeedState
 from sestina.controller.ranks import Ranks
 from sestina.controller.run_dir import CONFIG, RunDir
 from sestina.core.errors import RunDirError
 from sestina.core.units import Version
-from sestina.data.cursor import CursorState
 from sestina.models.tokenizer import FILES as TOKENIZER_FILES
 from sestina.transport.messages import CheckpointDone, LoadCheckpoint, SaveCheckpoint
 
@@ -26,7 +26,7 @@ class ControllerState:
 
     step: int
     version: Version
-    cursor: CursorState
+    feed: FeedState
 
 
 class Checkpoints:

@@ -8,6 +8,7 @@ from sestina.config.resolved import as_dict
 from sestina.config.run import RunConfig
 from sestina.controller.checkpoints import Checkpoints
 from sestina.controller.driver import RolloutDriver
+from sestina.controller.feed import Feed
 from sestina.controller.loop import train
 from sestina.controller.preflight import prepare
 from sestina.controller.progress import Progress
@@ -84,7 +85,7 @@ async def _control(
             session = Session(
                 config,
                 start,
-                materials,
+                Feed(config, materials),
                 ranks=ranks,
                 driver=driver,
                 checkpoints=Checkpoints(run_dir, ranks, config),

@@ -7,24 +7,17 @@ from sestina.config.run import RunConfig
 from sestina.controller.batch import eval_metrics, rollout_metrics, to_batch
 from sestina.controller.checkpoints import Checkpoints, ControllerState
 from sestina.controller.driver import Offer, RolloutDriver
-from sestina.controller.preflight import Materials
+from sestina.controller.feed import Feed
 from sestina.controller.progress import Progress
 from sestina.controller.ranks import Ranks
 from sestina.controller.run_dir import Start
 from sestina.controller.sample import Sample
 from sestina.controller.setup import connect_ranks
 from sestina.controller.stop import StopRequest
-from sestina.core.errors import RunDirError
-from sestina.core.ids import EVAL_GROUPS
-from sestina.core.noise import derive
 from sestina.core.units import Seconds
-from sestina.data.cursor import Cursor, CursorState
 from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.traces import write_step
 from sestina.transport.messages import PublishWeights, ReceiveWeights, TrainBatch, TrainDone, WeightsLoaded
-
-_PROMPT_ORDER = 1
-"""Name, below the run's seed, of the key that orders prompts."""
 
 
 class Session:
@@ -34,7 +27,7 @@ class Session:
         self,
         config: RunConfig,
         start: Start,
-        materials: Materials,
+        feed: Feed,
         *,
         ranks: Ranks,
         driver: RolloutDriver,
@@ -47,13 +40,12 @@ class Session:
         self.step = 0
         self._stop = stop
         self._start = start
-        self._materials = materials
+        self._feed = feed
         self._ranks = ranks
         self._driver = driver
         self._checkpoints = checkpoints
         self._metrics = metrics
         self._progress = progress
-        self._cursor = Cursor(seed=derive(config.seed, _PROMPT_ORDER), num_prompts=len(materials.prompts))
         self._saved_step: int | None = None
         self._publish_s: Seconds = 0.0
         """Limit of a whole update, from that of each bucket."""
@@ -77,27 +69,17 @@ class Session:
             state = await self._checkpoints.load(self._start.checkpoint)
             self.step = self._saved_step = state.step
             self._driver.version = state.version
-            self._cursor = self._restored(state.cursor)
+            self._feed.restore(state.feed, self._start.checkpoint)
         self._progress.begin(self.step)
         await self.publish()
 
     async def roll_out(self) -> list[Sample] | None:
         """Return the next batch, finished and rewarded; None when a stop was asked for meanwhile."""
-        algorithm, rollout = self.config.algorithm, self.config.rollout
-        before = self._cursor.state()
-        first = self._cursor.drawn
-        indices = self._cursor.draw(algorithm.batch_size // algorithm.group_size)
-        offer = Offer(
-            step=self.step + 1,
-            groups=tuple((first + i, self._materials.prompts[index]) for i, index in enumerate(indices)),
-            num_samples=algorithm.group_size,
-            max_new_tokens=rollout.max_new_tokens,
-            temperature=rollout.temperature,
-        )
+        offer = self._feed.draw(self.step + 1)
         self._step_began_s = time.monotonic()
         samples = await self._until_stopped(offer)
         if samples is None:
-            self._cursor = Cursor.restore(before)
+            self._feed.put_back()
             return None
         self._finished = list(samples)
         return samples
@@ -151,15 +133,8 @@ class Session:
     async def evaluate(self) -> dict[str, float]:
         """Answer the held-out prompts with the current weights; returns the `eval/` metrics."""
         start = time.monotonic()
-        offer = Offer(
-            step=self.step,
-            groups=tuple((EVAL_GROUPS + i, prompt) for i, prompt in enumerate(self._materials.eval_prompts)),
-            num_samples=1,
-            max_new_tokens=self.config.rollout.max_new_tokens,
-            temperature=self.config.eval.temperature,
-        )
         self._progress.phase(lambda: f"evaluation, {self._driver.waiting_for()}")
-        samples = await self._driver.roll_out(offer)
+        samples = await self._driver.roll_out(self._feed.held_out(self.step))
         self._finished += samples
         metrics = eval_metrics(samples)
         self._progress.evaluated(metrics["eval/accuracy"])
@@ -189,7 +164,7 @@ class Session:
         if self._saved_step == self.step:
             return
         self._progress.phase(f"the checkpoint of step {self.step}")
-        state = ControllerState(step=self.step, version=self._driver.version, cursor=self._cursor.state())
+        state = ControllerState(step=self.step, version=self._driver.version, feed=self._feed.state())
         await self._checkpoints.save(state)
         self._saved_step = self.step
 
@@ -199,14 +174,6 @@ class Session:
             await self.save()
         self._progress.phase("the ranks to leave")
         await self._ranks.stop_all(self.config.deadlines.stop_s)
-
-    def _restored(self, state: CursorState) -> Cursor:
-        found = len(self._materials.prompts)
-        if state.num_prompts != found:
-            raise RunDirError(
-                f"{self._start.checkpoint}: its prompt set held {state.num_prompts} prompts, this one holds {found}"
-            )
-        return Cursor.restore(state)
 
     async def _until_stopped(self, offer: Offer) -> list[Sample] | None:
         if self.stopping:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sestina.core.errors import DataError
-from sestina.data.problems import Problems
+from sestina.data.problems import collect
 from sestina.data.prompt import Message, RawPrompt
 
 
@@ -20,24 +20,10 @@ def read_jsonl(path: Path) -> list[RawPrompt]:
         raise DataError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from None
-    prompts: dict[str, RawPrompt] = {}
-    problems = Problems(path)
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            prompt = _parse(line, f"{path}:{number}", str(number))
-        except ValueError as error:
-            problems.add(number, str(error))
-            continue
-        if prompt.id in prompts:
-            problems.add(number, f"id '{prompt.id}' stands already in {prompts[prompt.id].where}")
-        prompts[prompt.id] = prompt
-    problems.check(len(prompts))
-    return list(prompts.values())
+    return collect(path, ((n, line) for n, line in enumerate(lines, start=1) if line.strip()), _parse)
 
 
-def _parse(line: str, where: str, default_id: str) -> RawPrompt:
+def _parse(line: str, where: str, number: int) -> RawPrompt:
     try:
         record: Any = json.loads(line)
     except ValueError as error:
@@ -51,7 +37,7 @@ def _parse(line: str, where: str, default_id: str) -> RawPrompt:
     meta = fields.pop("meta", {})
     if not isinstance(meta, dict):
         raise ValueError(f"'meta' must be an object, found {type(meta).__name__}")
-    prompt, label, name = fields.pop("prompt"), fields.pop("label"), fields.pop("id", default_id)
+    prompt, label, name = fields.pop("prompt"), fields.pop("label"), fields.pop("id", number)
     twice = sorted(fields.keys() & meta.keys())
     if twice:
         raise ValueError(f"key '{twice[0]}' stands both on the line and in 'meta'")

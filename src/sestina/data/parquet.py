@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from sestina.core.errors import DataError
 from sestina.data.jsonl import check_prompt
-from sestina.data.problems import Problems
+from sestina.data.problems import collect
 from sestina.data.prompt import RawPrompt
 
 COLUMNS = ("data_source", "prompt", "reward_model")
@@ -19,20 +19,7 @@ COLUMNS = ("data_source", "prompt", "reward_model")
 
 def read_parquet(path: Path) -> list[RawPrompt]:
     """Read a file; raises DataError naming the file's or every bad row's fault (rows count from 1)."""
-    rows = _rows(path)
-    prompts: dict[str, RawPrompt] = {}
-    problems = Problems(path)
-    for number, row in enumerate(rows, start=1):
-        try:
-            prompt = _parse(row, f"{path}:{number}", number)
-        except ValueError as error:
-            problems.add(number, str(error))
-            continue
-        if prompt.id in prompts:
-            problems.add(number, f"id '{prompt.id}' stands already in {prompts[prompt.id].where}")
-        prompts[prompt.id] = prompt
-    problems.check(len(prompts))
-    return list(prompts.values())
+    return collect(path, enumerate(_rows(path), start=1), _parse)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """A prompt set in memory: raw prompts, rendered, encoded and checked."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,6 +43,15 @@ def encode(raw: Sequence[RawPrompt], tokenizer: Tokenizer, *, max_prompt_tokens:
         more = len(problems) - MAX_REPORTED
         raise DataError("\n".join(problems[:MAX_REPORTED] + ([f"and {more} more bad prompts"] if more > 0 else [])))
     return prompts
+
+
+def digest(prompts: Sequence[Prompt]) -> str:
+    """Return a short hash of everything that a rollout and its reward see of the prompts, in their order."""
+    found = hashlib.sha256()
+    for prompt in prompts:
+        found.update(repr((prompt.id, prompt.text, prompt.label, sorted(prompt.meta.items()))).encode())
+        found.update(prompt.tokens.tobytes())
+    return found.hexdigest()[:16]
 
 
 def _encode_one(item: RawPrompt, tokenizer: Tokenizer) -> Prompt:

@@ -67,6 +67,16 @@ def test_runs_of_a_sweep_get_directories_of_their_own_and_a_common_group(flag):
     assert prepare_arguments([flag, *given], CONF) == [flag, "++dir=${seed}", "++telemetry.wandb_group=a"]
 
 
+@pytest.mark.parametrize("key", ["dir", "+dir"])
+def test_a_sweep_numbers_its_runs_below_the_directory_given(key):
+    prepared = prepare_arguments(["-m", f"{key}='a b'", "telemetry.wandb_group=a"], CONF)
+    below = "++dir=${hydra:sweep.dir}/${hydra:job.num}"
+    assert prepared == ["-m", "hydra.sweep.dir='a b'", below, "++telemetry.wandb_group=a"]
+    with pytest.raises(ConfigError) as error:
+        prepare_arguments(["-m", f"{key}=a,b"], CONF)
+    assert error.value.violations == [f"'{key}=a,b': a sweep has one directory; it numbers its runs below that"]
+
+
 GROUPS = "one of 'algorithm', 'data', 'exp', 'model', 'reward', 'rollout', 'trainer'"
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sestina.models.files import check_files
 from sestina.models.shape import read_shape
-from sestina.trainer.warmstart import Curriculum, Recipe
+from sestina.trainer.recipe import Curriculum, Recipe
 
 ASSETS = Path(__file__).parents[3] / "assets/sums"
 

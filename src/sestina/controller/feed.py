@@ -1,0 +1,78 @@
+"""What is offered to the rollout: the next prompts of the data, or the held-out ones."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sestina.config.run import RunConfig
+from sestina.controller.driver import Offer
+from sestina.controller.preflight import Materials
+from sestina.core.errors import RunDirError
+from sestina.core.ids import EVAL_GROUPS
+from sestina.core.noise import derive
+from sestina.data.cursor import Cursor, CursorState
+from sestina.data.prompt import Prompt
+from sestina.data.prompt_set import digest
+
+_PROMPT_ORDER = 1
+"""Name, below the run's seed, of the key that orders prompts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedState:
+    """Everything a checkpoint keeps of a feed."""
+
+    cursor: CursorState
+    digest: str
+    """Of the prompt set (data.prompt_set)."""
+
+
+class Feed:
+    """The run's place in its prompts."""
+
+    def __init__(self, config: RunConfig, materials: Materials) -> None:
+        self._config = config
+        self._materials = materials
+        self._digest = digest(materials.prompts)
+        self._cursor = Cursor(seed=derive(config.seed, _PROMPT_ORDER), num_prompts=len(materials.prompts))
+        self._before = self._cursor.state()
+
+    def draw(self, step: int) -> Offer:
+        """Return the groups of a step and move past them."""
+        algorithm = self._config.algorithm
+        self._before = self._cursor.state()
+        first = self._cursor.drawn
+        indices = self._cursor.draw(algorithm.batch_size // algorithm.group_size)
+        groups = tuple((first + i, self._materials.prompts[index]) for i, index in enumerate(indices))
+        return self._offer(step, groups, algorithm.group_size, self._config.rollout.temperature)
+
+    def put_back(self) -> None:
+        """Undo the last `draw`."""
+        self._cursor = Cursor.restore(self._before)
+
+    def held_out(self, step: int) -> Offer:
+        """Return every held-out prompt once."""
+        groups = tuple((EVAL_GROUPS + i, prompt) for i, prompt in enumerate(self._materials.eval_prompts))
+        return self._offer(step, groups, 1, self._config.eval.temperature)
+
+    def state(self) -> FeedState:
+        """Return what `restore` needs."""
+        return FeedState(cursor=self._cursor.state(), digest=self._digest)
+
+    def restore(self, state: FeedState, checkpoint: Path) -> None:
+        """Go on from a checkpoint; raises RunDirError when it was made with other prompts."""
+        if state.digest != self._digest:
+            raise RunDirError(
+                f"{checkpoint}: made with another prompt set, of {state.cursor.num_prompts} prompts and digest "
+                f"{state.digest}; this one holds {len(self._materials.prompts)}, its digest is {self._digest}"
+            )
+        self._cursor = Cursor.restore(state.cursor)
+
+    def _offer(self, step: int, groups: tuple[tuple[int, Prompt], ...], num_samples: int, temperature: float) -> Offer:
+        max_new_tokens = self._config.rollout.max_new_tokens
+        return Offer(
+            step=step,
+            groups=groups,
+            num_samples=num_samples,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+        )

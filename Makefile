@@ -10,17 +10,18 @@ NATIVE := src/sestina/rollout/native
 SCRIPTS := .ci/run $(wildcard *.sh slurm/*.sh)
 RUNTIME := $(VENV)/.runtime $(VENV)/.native
 DEV := $(RUNTIME) $(VENV)/.dev
+SGLANG := .venv-sglang
 
 # One thread per process: ranks share the cores. Kernels are not compiled by torch: on models this small it only costs.
 export OMP_NUM_THREADS := 1
 export TORCH_COMPILE_DISABLE := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # What these run is for the CPU, and its trainer refuses to start where Megatron would find a GPU.
-quickstart bench-quickstart test test-slow test-all: export CUDA_VISIBLE_DEVICES :=
+quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all: export CUDA_VISIBLE_DEVICES :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow test-all check fmt bench bench-engine bench-packing bench-quickstart docs hooks clean distclean
+.PHONY: help quickstart test test-slow test-all test-sglang sglang check fmt bench bench-engine bench-packing bench-sglang bench-quickstart docs hooks clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,13 +30,18 @@ quickstart: $(RUNTIME) ## train the built-in task on this machine's CPU
 	$(BIN)/python launch/train.py +exp=quickstart $(ARGS)
 
 test: $(DEV) ## the fast tests
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu" --timeout=240 $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not sglang and not gpu" --timeout=240 $(ARGS)
 
 test-slow: $(DEV) ## the tests that take minutes
-	$(BIN)/pytest -m "slow and not gpu" $(ARGS)
+	$(BIN)/pytest -m "slow and not sglang and not gpu" $(ARGS)
 
-test-all: $(DEV) ## every test that needs no GPU
+test-all: $(DEV) $(SGLANG)/.ready ## every test that needs no GPU
 	$(BIN)/pytest -m "not gpu" $(ARGS)
+
+sglang: $(SGLANG)/.ready ## the environment of SGLang's servers, for the CPU
+
+test-sglang: $(DEV) $(SGLANG)/.ready ## the tests that start SGLang servers
+	$(BIN)/pytest -m "sglang and not gpu" $(ARGS)
 
 check: $(DEV) ## lint, formats, types, layers, spelling
 	$(BIN)/ruff check
@@ -51,10 +57,13 @@ fmt: $(DEV) ## format everything, and mend what ruff can
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(wildcard $(NATIVE)/*.cc $(NATIVE)/*.h)
 
-bench: bench-engine bench-packing bench-quickstart ## every bench
+bench: bench-engine bench-packing bench-sglang bench-quickstart ## every bench
 
 bench-engine: $(RUNTIME) ## the embedded engine against transformers' generate
 	$(BIN)/python launch/bench.py engine $(ARGS)
+
+bench-sglang: $(RUNTIME) $(SGLANG)/.ready ## what chunks cost on an SGLang server
+	$(BIN)/python launch/bench.py sglang $(ARGS)
 
 bench-packing: $(RUNTIME) ## micro-batches under a token budget
 	$(BIN)/python launch/bench.py packing $(ARGS)
@@ -72,8 +81,8 @@ clean: ## remove builds and caches; runs/, out/ and .venv stay
 	rm -rf build dist src/*.egg-info $(NATIVE)/../_native*.so $(VENV)/.native
 	rm -rf .hypothesis .import_linter_cache .pytest_cache .ruff_cache
 
-distclean: clean ## clean, and remove .venv
-	rm -rf $(VENV)
+distclean: clean ## clean, and remove both environments
+	rm -rf $(VENV) $(SGLANG)
 
 # Set-up. Stamps are written last, so that a step that failed is done again.
 
@@ -87,6 +96,11 @@ $(VENV)/.runtime: requirements.txt | $(BIN)/pip
 
 $(VENV)/.native: setup.py pyproject.toml $(wildcard $(NATIVE)/*) | $(VENV)/.runtime
 	$(PIP) install --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(SGLANG)/.ready: requirements-sglang-cpu.txt
+	$(PYTHON) -m venv $(SGLANG)
+	$(SGLANG)/bin/python -m pip --disable-pip-version-check install --no-deps -r requirements-sglang-cpu.txt
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.txt | $(VENV)/.native

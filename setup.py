@@ -40,6 +40,7 @@ RUNTIME = [
     "msgspec>=0.20,<1",
     "numpy>=2,<3",
     "pyarrow>=18",
+    "aiohttp>=3.11,<4",  # SGLang servers: many long calls at once, at little cost each
     "jaxtyping>=0.3",
     "math-verify>=0.8,<0.10",
     "wandb>=0.22,<1",
@@ -71,7 +72,7 @@ setup(
     python_requires=">=3.11",
     package_dir={"": "src"},
     packages=find_packages("src"),
-    package_data={"sestina.rollout": ["*.pyi"]},
+    package_data={"sestina.rollout": ["*.pyi"], "sestina.sglang_plugin": ["found/*/*"]},
     ext_modules=[kernels],
     cmdclass={"build_ext": build_ext},
     install_requires=RUNTIME,

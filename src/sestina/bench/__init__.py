@@ -3,6 +3,7 @@
 engine.py     the embedded engine against transformers' `generate`
   decoders.py   the two of them behind one Protocol
   turns.py      two ways to do the same, timed in turns
+sglang.py     chunks against whole responses on an SGLang server
 packing.py    micro-batches by token budget against a fixed number of samples
 asked.py      figures with what is asked of them
 table.py      figures on the terminal

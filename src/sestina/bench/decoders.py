@@ -54,6 +54,7 @@ class EngineDecoder:
         shape = read_shape(directory)
         context = prompt_tokens + new_tokens
         config = TorchEngineConfig(
+            kind="torch",
             device="cpu",
             dtype="float32",
             kv_capacity_tokens=2 * batch * (context + MAX_STEP_TOKENS),

@@ -2,11 +2,12 @@
 
 a.b=c           ++a.b=c         Hydra takes any key, and the loader reports it with everything else that is wrong
 data=files      data=files      a file of a group, which must exist
+a.b=files       a/b=files       the same, of a group within a group
 exp=quickstart  +exp=quickstart
 ~a.b  hydra.x=y  --multirun     as they are
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -55,11 +56,20 @@ def prepare_arguments(argv: Sequence[str], conf_dir: Path) -> list[str]:
 
 
 def _groups_in(conf_dir: Path) -> dict[str, list[str]]:
-    folders = [folder for folder in sorted(conf_dir.iterdir()) if folder.is_dir()]
+    """Return the groups and their files; a folder within a group is a group too, but experiments have subfolders."""
+    folders = [folder for folder in sorted(conf_dir.rglob("*")) if folder.is_dir()]
+    groups = {str(folder.relative_to(conf_dir)): folder for folder in folders}
     return {
-        folder.name: [str(file.relative_to(folder).with_suffix("")) for file in sorted(folder.rglob("*.yaml"))]
-        for folder in folders
+        name: [
+            str(file.relative_to(folder).with_suffix("")) for file in sorted(_files(folder, deep=name == EXPERIMENTS))
+        ]
+        for name, folder in groups.items()
+        if not name.startswith(f"{EXPERIMENTS}/")
     }
+
+
+def _files(folder: Path, *, deep: bool) -> Iterator[Path]:
+    return folder.rglob("*.yaml") if deep else folder.glob("*.yaml")
 
 
 class _Reader:
@@ -81,6 +91,8 @@ class _Reader:
             self.problems.append(f"{argument!r} is not an override; write key=value ({reason})")
             return
         key = override.get_key_element().lstrip("+")
+        if (folder := key.replace(".", "/")) in self._groups:
+            argument, key = argument.replace(key, folder, 1), folder
         self._keys.add(key)
         if override.is_sweep_override() and not self._sweeping:
             self.problems.append(f"{argument!r} gives {key} several values; add --multirun for one run each")

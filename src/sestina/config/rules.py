@@ -62,6 +62,8 @@ def _epoch_fills_a_batch(num_prompts: int, batch_size: int, group_size: int) -> 
 
 
 def _request_fits_cache(capacity_tokens: int, prompt_tokens: int, new_tokens: int) -> str | None:
+    if not capacity_tokens:
+        return None  # SGLang takes what the GPU has, and its rank refuses what that does not hold
     needed = pages_for(prompt_tokens + new_tokens) * PAGE_TOKENS
     if capacity_tokens >= needed:
         return None
@@ -108,6 +110,18 @@ def _same_device(trainer: str, engine: str) -> str | None:
     return f"{engine!r}: weights travel from one to the other" if trainer != engine else None
 
 
+def _cpu_takes_what_it_is_told(capacity_tokens: int, device: str) -> str | None:
+    return "at least 1, as a CPU has no memory of its own" if device == "cpu" and not capacity_tokens else None
+
+
+def _deterministic_on_cuda(deterministic: bool, device: str) -> str | None:
+    return "false: SGLang has those kernels for CUDA alone" if deterministic and device == "cpu" else None
+
+
+def _one_cpu(tensor_parallel: int, device: str) -> str | None:
+    return "1: the parallelism is over GPUs" if device == "cpu" and tensor_parallel > 1 else None
+
+
 def _sums_are_no_math(reward: str, data: str) -> str | None:
     return "'exact' or 'function'" if data == "sums" and reward == "math" else None
 
@@ -118,6 +132,7 @@ def _sums_answer_mark(answer_mark: str, data: str) -> str | None:
 
 _LONGEST = ("data.max_prompt_tokens", "rollout.max_new_tokens")
 _BATCH = ("algorithm.batch_size", "algorithm.group_size")
+_ENGINE = "rollout.engine"
 _OPTIMIZER = "trainer.optimizer"
 
 RULES = (
@@ -133,6 +148,9 @@ RULES = (
     Rule(needs=("eval.num_prompts", "data.num_eval_prompts", "eval.every"), check=_held_out_enough),
     Rule(needs=("rollout.engine.kv_capacity_tokens", *_LONGEST), check=_request_fits_cache),
     Rule(needs=("rollout.engine.max_running", "rollout.engine.max_step_tokens"), check=_at_most),
+    Rule(needs=(f"{_ENGINE}.kv_capacity_tokens", f"{_ENGINE}.device"), check=_cpu_takes_what_it_is_told),
+    Rule(needs=(f"{_ENGINE}.deterministic", f"{_ENGINE}.device"), check=_deterministic_on_cuda),
+    Rule(needs=(f"{_ENGINE}.tensor_parallel", f"{_ENGINE}.device"), check=_one_cpu),
     Rule(needs=("trainer.max_micro_batch_tokens", *_LONGEST), check=_sample_fits_micro_batch),
     Rule(needs=("trainer.num_ranks", "trainer.tensor_parallel", "trainer.pipeline_parallel"), check=_whole_replicas),
     Rule(needs=("trainer.sequence_parallel", "trainer.tensor_parallel"), check=_sequence_is_shared),

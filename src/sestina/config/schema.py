@@ -19,6 +19,7 @@ _PLAIN: Mapping[object, str] = {
     float: "a number",
     str: "text",
     Path: "a path",
+    tuple[str, ...]: "a list of texts",
 }
 
 _NEAR = 0.7

@@ -145,6 +145,11 @@ class RolloutDriver:
             f"longest {longest.id} at {longest.num_tokens} tokens{where}"
         )
 
+    @property
+    def engine_restarts(self) -> int:
+        """Servers that were lost and started again since the run began, as last reported."""
+        return sum(report.load.restarts for report in self._ranks.loads.values())
+
     async def _watch(self, released: asyncio.Future[None]) -> None:
         seen, moved_s = self._work_done(), time.monotonic()
         while not released.done():
@@ -155,9 +160,8 @@ class RolloutDriver:
                 raise DeadlineError(f"progress: {self.waiting_for()}", self._stall_s)
 
     def _work_done(self) -> tuple[int, int]:
-        """Return two numbers of which one grows while anything goes on: events, and tokens computed."""
-        loads = [report.load for report in self._ranks.loads.values()]
-        return self._num_events, sum(load.decoded_tokens + load.prefilled_tokens for load in loads)
+        """Return two numbers of which one grows while anything goes on: events, and steps of the engines."""
+        return self._num_events, sum(report.load.steps for report in self._ranks.loads.values())
 
     def _tell(self, event: Event) -> None:
         if self._abandoned:

@@ -16,6 +16,8 @@ from sestina.core.errors import RunDirError
 from sestina.telemetry.metrics import FILE_NAME as METRICS
 
 CONFIG, STATUS, JOURNAL, SUMMARY = "config.yaml", "status.json", "journal.jsonl", "summary.png"
+LOGS = "logs"
+"""Directory of what servers print."""
 _LOCK, _CHECKPOINTS, _STEP = "lock", "checkpoints", "step_"
 
 

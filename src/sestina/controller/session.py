@@ -103,6 +103,7 @@ class Session:
             "perf/train_s": time.monotonic() - rolled_out_s,
             "perf/rollout_tokens": float(tokens),
             "perf/tokens_per_s": tokens / rollout_s,
+            "perf/engine_restarts": float(self._driver.engine_restarts),
         }
         return metrics | done.metrics | perf
 

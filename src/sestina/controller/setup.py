@@ -54,7 +54,7 @@ async def _join(ranks: Ranks, ready: TrainerReady, limit_s: Seconds) -> None:
 def _warn_if_variant(engine: InstanceReady) -> None:
     if not engine.batch_invariant:
         _log.warning(
-            "instance %d: matrix products on this machine depend on the batch, so tokens are not reproducible "
-            "across schedulers, chunk sizes and instances",
+            "instance %d: its engine's floating-point sums depend on the batch, so tokens may differ between "
+            "schedulers, chunk sizes and numbers of instances",
             engine.instance,
         )

@@ -17,7 +17,7 @@ from mpi4py import MPI
 from sestina.config.resolved import read_resolved
 from sestina.config.run import RunConfig
 from sestina.controller.progress import STEP_LINES
-from sestina.controller.run_dir import CONFIG
+from sestina.controller.run_dir import CONFIG, LOGS
 from sestina.core.errors import SestinaError, UserError
 from sestina.models.shape import read_shape
 from sestina.models.tokenizer import Tokenizer
@@ -72,12 +72,15 @@ def _play(config: RunConfig, world: World) -> None:
 
 
 def _play_rollout(config: RunConfig, world: World) -> None:
-    from sestina.rollout.worker import InstanceConfig, RolloutWorker  # noqa: PLC0415
+    from sestina.rollout.build import InstanceConfig  # noqa: PLC0415
+    from sestina.rollout.worker import RolloutWorker  # noqa: PLC0415
 
     shape = read_shape(config.model.path)
     job = InstanceConfig(
         instance=world.index,
         engine=config.rollout.engine,
+        model=config.model.path.absolute(),
+        log=(config.dir / LOGS / f"sglang_{world.index}.log").absolute(),
         shape=shape,
         max_context_tokens=config.data.max_prompt_tokens + config.rollout.max_new_tokens,
         seed=config.seed,

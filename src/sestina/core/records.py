@@ -51,6 +51,17 @@ class ChunkResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInfo:
+    """What an engine can hold."""
+
+    kv_capacity_tokens: int
+    page_tokens: int
+    max_running: int
+    batch_invariant: bool
+    """Whether a token's bits are the same in any batch (checked, not assumed)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
     """How busy an engine is, and its counters since it started."""
 
@@ -59,7 +70,10 @@ class EngineLoad:
     kv_used_tokens: int
     kv_capacity_tokens: int
     steps: int
+    """Forward passes; of an engine in another process, signs that it is getting on."""
     decoded_tokens: int
     prefilled_tokens: int
     cached_tokens: int
     preemptions: int
+    restarts: int = 0
+    """Servers started again after one was lost."""

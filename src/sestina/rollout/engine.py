@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
-from sestina.core.records import ChunkRequest, ChunkResult, EngineLoad
+from sestina.core.records import ChunkRequest, ChunkResult, EngineInfo, EngineLoad
 from sestina.core.units import Version
 
 if TYPE_CHECKING:
@@ -55,6 +56,30 @@ class Engine(Protocol):
         """True when `step` has nothing to do."""
         ...
 
+    def info(self) -> EngineInfo:
+        """Return what it can hold; the same at any time."""
+        ...
+
     def load(self) -> EngineLoad:
         """Return the current load; mutates nothing."""
         ...
+
+    def close(self) -> None:
+        """End whatever it has started; nothing may be called after it."""
+        ...
+
+
+def check_chunk(chunk: ChunkRequest, *, vocab_size: int, max_context_tokens: int, kv_capacity_tokens: int) -> None:
+    """Raise EngineError when an engine of this size could never run the chunk."""
+    name = f"request {chunk.id}"
+    known = len(chunk.prompt) + len(chunk.generated)
+    budget = min(chunk.max_tokens, chunk.max_new_tokens - len(chunk.generated))
+    if not len(chunk.prompt) or budget <= 0:
+        raise EngineError(f"{name}: prompt of {len(chunk.prompt)} tokens, chunk of {budget}")
+    for tokens in (chunk.prompt, chunk.generated):
+        if len(tokens) and (tokens.min() < 0 or tokens.max() >= vocab_size):
+            raise EngineError(f"{name}: a token is outside the vocabulary of {vocab_size}")
+    if known + budget > max_context_tokens:
+        raise EngineError(f"{name}: {known + budget} tokens exceed the engine's context of {max_context_tokens}")
+    if known + budget > kv_capacity_tokens:
+        raise EngineError(f"{name}: {known + budget} tokens exceed the KV capacity of {kv_capacity_tokens}")

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sestina.core.noise import GOLDEN
 from sestina.models.shape import ModelShape
+from sestina.rollout.noise_torch import exponentials
 from sestina.rollout.ops import StepInputs
 from sestina.rollout.pages import PAGE_TOKENS
 from sestina.rollout.rope import cos_sin_table
@@ -97,28 +97,3 @@ class TorchOps:
         arrival = exponentials(inputs.keys, inputs.sampled_positions, logits.shape[1]).log() - logprobs.double()
         tokens = torch.where(greedy, logits.argmax(-1), arrival.argmin(-1))
         return tokens.int(), logprobs.gather(-1, tokens[:, None])[:, 0]
-
-
-def exponentials(keys: Tensor, positions: Tensor, vocab: int) -> Tensor:
-    """Return [S, V] float64 standard exponentials, as `core.noise.exponentials` row by row."""
-    golden = _signed(GOLDEN)
-    rows = _mix(keys + (positions.long() + 1) * golden)
-    counters = torch.arange(1, vocab + 1, device=keys.device) * golden
-    bits = _shift(_mix(rows[:, None] + counters), 11)
-    return -torch.log((bits.double() + 0.5) * 2.0**-53)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
-
-
-def _shift(z: Tensor, bits: int) -> Tensor:
-    """Logical right shift; PyTorch's is arithmetic."""
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _mix(z: Tensor) -> Tensor:
-    """`core.noise.mix` in wrapping 64-bit arithmetic."""
-    z = (z ^ _shift(z, 30)) * _signed(0xBF58476D1CE4E5B9)
-    z = (z ^ _shift(z, 27)) * _signed(0x94D049BB133111EB)
-    return z ^ _shift(z, 31)

@@ -12,18 +12,20 @@ import torch
 from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
 from sestina.core.noise import request_key
-from sestina.core.records import ChunkRequest, ChunkResult, EngineLoad, Finish
+from sestina.core.records import ChunkRequest, ChunkResult, EngineInfo, EngineLoad, Finish
 from sestina.core.units import Seconds, Version
 from sestina.models.shape import ModelShape
 from sestina.models.weights import check_tensors
 from sestina.rollout.batcher import Batcher
 from sestina.rollout.config import TorchEngineConfig
+from sestina.rollout.engine import check_chunk
 from sestina.rollout.job import Job
 from sestina.rollout.ops import Ops, step_inputs
 from sestina.rollout.ops_native import NativeOps
 from sestina.rollout.ops_torch import TorchOps
-from sestina.rollout.pages import PAGE_TOKENS, PagePool, pages_for
+from sestina.rollout.pages import PAGE_TOKENS, PagePool
 from sestina.rollout.qwen2 import Qwen2
+from sestina.rollout.selfcheck import gemm_is_batch_invariant
 from sestina.rollout.slots import SlotTable
 
 
@@ -33,6 +35,7 @@ class TorchEngine:
     def __init__(
         self, config: TorchEngineConfig, shape: ModelShape, *, max_context_tokens: int, seed: int, stop_token: int
     ) -> None:
+        self._config = config
         self._shape = shape
         self._seed = seed
         self._stop_token = stop_token
@@ -95,6 +98,18 @@ class TorchEngine:
         self._pool.forget_all()
         self._version = version
 
+    def info(self) -> EngineInfo:
+        """See `Engine.info`."""
+        config = self._config
+        return EngineInfo(
+            kv_capacity_tokens=self._pool.num_pages * PAGE_TOKENS,
+            page_tokens=PAGE_TOKENS,
+            max_running=config.max_running,
+            batch_invariant=gemm_is_batch_invariant(
+                self._shape, self._device, getattr(torch, config.dtype), max_step_tokens=config.max_step_tokens
+            ),
+        )
+
     def load(self) -> EngineLoad:
         """See `Engine.load`."""
         return EngineLoad(
@@ -108,6 +123,9 @@ class TorchEngine:
             cached_tokens=self._cached,
             preemptions=self._preemptions,
         )
+
+    def close(self) -> None:
+        """See `Engine.close`; nothing outlives the process."""
 
     def _advance(self) -> list[tuple[Job, Finish]]:
         step = self._batcher.plan(time.monotonic())
@@ -132,27 +150,18 @@ class TorchEngine:
             raise EngineError(f"request {request.id}: no verified weights are loaded")
         if request.id in self._jobs:
             raise EngineError(f"request {request.id} is already in the engine")
-        known = np.concatenate([request.prompt, request.generated]).astype(np.int32)
-        job = Job(
+        check_chunk(
+            request,
+            vocab_size=self._shape.vocab_size,
+            max_context_tokens=self._max_context_tokens,
+            kv_capacity_tokens=self._pool.num_pages * PAGE_TOKENS,
+        )
+        return Job(
             request=request,
             key=request_key(self._seed, request.id),
             submitted_s=time.monotonic(),
-            known=known,
+            known=np.concatenate([request.prompt, request.generated]).astype(np.int32),
         )
-        _check_request(job, self._shape.vocab_size, self._pool.num_pages, self._max_context_tokens)
-        return job
-
-
-def _check_request(job: Job, vocab_size: int, num_pages: int, max_context_tokens: int) -> None:
-    name = f"request {job.request.id}"
-    if not len(job.request.prompt) or job.limit <= job.base:
-        raise EngineError(f"{name}: prompt of {len(job.request.prompt)} tokens, chunk of {job.limit - job.base}")
-    if job.known.min() < 0 or job.known.max() >= vocab_size:
-        raise EngineError(f"{name}: a token is outside the vocabulary of {vocab_size}")
-    if job.limit > max_context_tokens:
-        raise EngineError(f"{name}: {job.limit} tokens exceed the engine's context of {max_context_tokens}")
-    if pages_for(job.limit) > num_pages:
-        raise EngineError(f"{name}: {job.limit} tokens exceed the KV capacity of {num_pages * PAGE_TOKENS}")
 
 
 def _build_ops(config: TorchEngineConfig, shape: ModelShape, max_positions: int) -> Ops:

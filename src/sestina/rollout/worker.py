@@ -1,17 +1,12 @@
 """The rollout rank: runs one engine, takes chunks and weights from the controller, reports what ended."""
 
 import time
-from dataclasses import dataclass
+from contextlib import closing
 
 import torch
 
-from sestina.core.units import InstanceId, Seconds
-from sestina.models.shape import ModelShape
-from sestina.rollout.config import TorchEngineConfig
+from sestina.rollout.build import InstanceConfig, build_engine
 from sestina.rollout.engine import Engine
-from sestina.rollout.pages import PAGE_TOKENS
-from sestina.rollout.selfcheck import gemm_is_batch_invariant
-from sestina.rollout.torch_engine import TorchEngine
 from sestina.transport.link import Link
 from sestina.transport.messages import (
     Bye,
@@ -32,20 +27,6 @@ from sestina.weights.rendezvous import connect_store
 from sestina.weights.update import receive
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceConfig:
-    """What one rollout rank is made from."""
-
-    instance: InstanceId
-    engine: TorchEngineConfig
-    shape: ModelShape
-    max_context_tokens: int
-    seed: int
-    stop_token: int
-    weights_timeout_s: Seconds
-    stop_s: Seconds
-
-
 class RolloutWorker:
     """Owns the engine; `run` returns when the controller says Stop."""
 
@@ -54,26 +35,25 @@ class RolloutWorker:
         self._config = config
         self._link = link
         self._device = torch.device(config.engine.device)
-        self._engine: Engine = TorchEngine(
-            config.engine,
-            config.shape,
-            max_context_tokens=config.max_context_tokens,
-            seed=config.seed,
-            stop_token=config.stop_token,
-        )
+        # A server has a copy of its own; what is kept for the next one need not fill a GPU.
+        self._keep_on = self._device if config.engine.kind == "torch" else torch.device("cpu")
+        link.announce("building the engine")
+        self._engine: Engine = build_engine(config)
+        link.resume()
         self._updates: tuple[UpdateGroup, WeightLayout] | None = None
         self._stopped = False
 
     def run(self) -> None:
         """Serve until told to stop; raises what the engine, the update group or a missing controller raise."""
         self._link.send(self._ready())
-        while not self._stopped:
-            for message in self._link.poll(self._load_report):
-                self._handle(message)
-            if self._engine.idle:
-                self._link.rest()
-            elif not self._stopped:
-                self._step()
+        with closing(self._engine):
+            while not self._stopped:
+                for message in self._link.poll(self._load_report):
+                    self._handle(message)
+                if self._engine.idle:
+                    self._link.rest()
+                elif not self._stopped:
+                    self._step()
         self._link.send(Bye())
         self._link.close(self._config.stop_s)
 
@@ -111,23 +91,20 @@ class RolloutWorker:
         assert self._updates is not None, "weights were sent before this rank joined the update group"
         self._link.announce(f"receiving weights of version {message.version}")
         start = time.monotonic()
-        tensors = receive(*self._updates, message.version)
+        tensors = receive(*self._updates, message.version, keep_on=self._keep_on)
         self._engine.load_weights(message.version, tensors)
         self._link.resume()
         num_bytes = sum(tensor.nbytes for tensor in tensors.values())
         self._link.send(WeightsLoaded(version=message.version, num_bytes=num_bytes, seconds=time.monotonic() - start))
 
     def _ready(self) -> InstanceReady:
-        config = self._config
-        dtype = getattr(torch, config.engine.dtype)
+        info = self._engine.info()
         return InstanceReady(
-            instance=config.instance,
-            kv_capacity_tokens=self._engine.load().kv_capacity_tokens,
-            page_tokens=PAGE_TOKENS,
-            max_running=config.engine.max_running,
-            batch_invariant=gemm_is_batch_invariant(
-                config.shape, self._device, dtype, max_step_tokens=config.engine.max_step_tokens
-            ),
+            instance=self._config.instance,
+            kv_capacity_tokens=info.kv_capacity_tokens,
+            page_tokens=info.page_tokens,
+            max_running=info.max_running,
+            batch_invariant=info.batch_invariant,
         )
 
     def _load_report(self) -> LoadReport:

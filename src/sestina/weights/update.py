@@ -60,8 +60,10 @@ def publish(
     return sent
 
 
-def receive(group: UpdateGroup, layout: WeightLayout, version: Version) -> dict[str, torch.Tensor]:
-    """Take part in one `publish` and return its tensors.
+def receive(
+    group: UpdateGroup, layout: WeightLayout, version: Version, *, keep_on: torch.device
+) -> dict[str, torch.Tensor]:
+    """Take part in one `publish` and return its tensors on the device `keep_on`.
 
     Raises WeightsError when the update is of another version, a checksum differs, or a bucket does not come in time.
     """
@@ -71,7 +73,7 @@ def receive(group: UpdateGroup, layout: WeightLayout, version: Version) -> dict[
         bucket = torch.empty(sum(map(_padded_bytes, entries)), dtype=torch.uint8, device=group.device)
         group.broadcast(bucket, f"bucket {number} of version {version}")
         found.append(checksum(bucket))
-        for entry, part in zip(entries, _parts(bucket, entries), strict=True):
+        for entry, part in zip(entries, _parts(bucket.to(keep_on), entries), strict=True):
             tensors[entry.name] = part.view(entry.shape)
     trailer = torch.empty(1 + len(found), dtype=torch.int64, device=group.device)
     group.broadcast(trailer, f"trailer of version {version}")

@@ -24,6 +24,9 @@ from tests.unit.config.helpers import CONF
         ("data=[files]", "data=[files]"),
         ("+exp=quickstart", "+exp=quickstart"),
         ("exp=quickstart", "+exp=quickstart"),
+        ("rollout/engine=sglang", "rollout/engine=sglang"),
+        ("rollout.engine=sglang", "rollout/engine=sglang"),
+        ("rollout.engine.device=cuda", "++rollout.engine.device=cuda"),
         ("~trainer.device", "~trainer.device"),
         ("~telemetry", "~telemetry"),
         ("hydra.job.chdir=true", "hydra.job.chdir=true"),
@@ -77,7 +80,8 @@ def test_a_sweep_numbers_its_runs_below_the_directory_given(key):
     assert error.value.violations == [f"'{key}=a,b': a sweep has one directory; it numbers its runs below that"]
 
 
-GROUPS = "one of 'algorithm', 'data', 'exp', 'model', 'reward', 'rollout', 'trainer'"
+GROUPS = "one of 'algorithm', 'data', 'exp', 'model', 'reward', 'rollout', 'rollout/engine', 'trainer'"
+_ENGINES = "rollout/engine: 'torhc' is not allowed; one of 'sglang', 'torch'; did you mean 'torch'?"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +93,9 @@ GROUPS = "one of 'algorithm', 'data', 'exp', 'model', 'reward', 'rollout', 'trai
         ("data={kind: files}", "data: \"{'kind': 'files'}\" is not allowed; one of 'files', 'sums'"),
         ("data=[sums,filez]", "data: 'filez' is not allowed; one of 'files', 'sums'; did you mean 'files'?"),
         ("+experiment=quickstart", f"experiment: no such group; {GROUPS}"),
-        ("rollout/engine=torch", f"rollout/engine: no such group; {GROUPS}"),
+        ("rollout/engine=torhc", _ENGINES),
+        ("rollout.engine=torhc", _ENGINES),
+        ("rollout/scheduler=group", f"rollout/scheduler: no such group; {GROUPS}"),
         ("data@train=sums", f"data@train: no such group; {GROUPS}"),
         ("seed", "'seed' is not an override; write key=value (missing EQUAL at '<EOF>')"),
         ("a.b=[1,2", "'a.b=[1,2' is not an override; write key=value (no viable alternative at input '[1,2')"),

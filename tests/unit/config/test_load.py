@@ -34,9 +34,10 @@ def test_plain_dictionaries_are_loaded_too():
 
 
 def test_a_key_with_a_default_may_be_left_out():
-    tree = OmegaConf.to_container(changed(), resolve=True)
-    del tree["rollout"]["engine"]["kind"]
-    assert load(tree) == load(changed())
+    sglang = changed(argv=("rollout/engine=sglang",))
+    tree = OmegaConf.to_container(sglang, resolve=True)
+    del tree["rollout"]["engine"]["extra_args"]
+    assert load(tree) == load(sglang)
 
 
 @pytest.mark.parametrize(

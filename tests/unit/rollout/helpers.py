@@ -14,6 +14,7 @@ NOTHING = np.zeros(0, np.int32)
 
 def make_engine(shape, weights=None, *, stop_token=1, seed=5, max_context_tokens=256, **changes):
     config = TorchEngineConfig(
+        kind="torch",
         device="cpu",
         dtype="float32",
         kv_capacity_tokens=4096,

@@ -62,7 +62,7 @@ def test_every_member_receives_the_same_bits(group, dtype, bucket_bytes):
         if rank == 0:
             received[0] = publish(group[0], layout, 5, tensors.items())
         else:
-            received[rank] = receive(group[rank], layout, 5)
+            received[rank] = receive(group[rank], layout, 5, keep_on=CPU)
 
     assert not run_all(work, 3)
     assert received[0] >= sum(t.nbytes for t in tensors.values())
@@ -95,7 +95,7 @@ def exchange(group, layout, tensors, *, sent=1, expected=1):
         if rank == 0:
             publish(group[0], layout, sent, tensors.items())
         else:
-            receive(group[rank], layout, expected)
+            receive(group[rank], layout, expected, keep_on=CPU)
 
     return run_all(work, 3)
 
@@ -135,7 +135,7 @@ def test_a_tensor_out_of_place_is_refused(group):
 def test_a_sender_that_does_not_come_is_reported_in_time(group):
     layout = layout_of({"a": (4,)}, torch.float32, 100)
     start = time.monotonic()
-    errors = run_all(lambda rank: receive(group[rank], layout, 1) if rank == 1 else None, 2)
+    errors = run_all(lambda rank: receive(group[rank], layout, 1, keep_on=CPU) if rank == 1 else None, 2)
     assert isinstance(errors[1], WeightsError)
     assert "bucket 0 of version 1 did not get through within 2 s" in str(errors[1])
     assert time.monotonic() - start < 15

@@ -1,0 +1,104 @@
+"""SGLang's HTTP interface: every call has a limit, and every status is checked."""
+
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from sestina.core.errors import EngineError
+from sestina.core.units import Seconds
+
+_JSON = {"Content-Type": "application/json"}
+
+
+class ServerLostError(EngineError):
+    """The server broke a connection off, or was late: it is started again."""
+
+
+class ServerInfo(msgspec.Struct):
+    """The part of /server_info that is used."""
+
+    version: str
+    max_total_num_tokens: int
+    page_size: int
+
+
+class ServerLoad(msgspec.Struct):
+    """The part of one entry of /v1/loads that is used."""
+
+    num_running_reqs: int = 0
+    num_waiting_reqs: int = 0
+    num_used_tokens: int = 0
+
+
+class _Loads(msgspec.Struct):
+    loads: list[ServerLoad]
+
+
+class SGLangClient:
+    """Many calls at once over one pool of connections; use within one event loop, and close it there."""
+
+    def __init__(self, port: int) -> None:
+        self._base = f"http://127.0.0.1:{port}"
+        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=_JSON)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.close()
+
+    async def __aenter__(self) -> "SGLangClient":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def generate(self, body: bytes) -> bytes:
+        """Return the reply of /generate; takes as long as the server lives, which the engine watches."""
+        return await self._call("POST", "/generate", None, content=body)
+
+    async def abort(self, rid: str, limit_s: Seconds) -> None:
+        """Ask for a request to end; its `generate` then returns what it has. Unknown ids are ignored."""
+        await self.post("/abort_request", {"rid": rid}, limit_s)
+
+    async def alive(self, limit_s: Seconds) -> bool:
+        """Whether its scheduler, not only its front, answers within the limit."""
+        try:
+            await self._call("GET", "/health_generate", limit_s)
+        except EngineError:
+            return False
+        return True
+
+    async def info(self, limit_s: Seconds) -> ServerInfo:
+        """Return capacity and version."""
+        return self._decode(await self._call("GET", "/server_info", limit_s), ServerInfo, "/server_info")
+
+    async def load(self, limit_s: Seconds) -> ServerLoad:
+        """Return how busy it is."""
+        loads = self._decode(await self._call("GET", "/v1/loads", limit_s), _Loads, "/v1/loads").loads
+        return loads[0] if loads else ServerLoad()
+
+    async def post(self, path: str, body: dict[str, Any], limit_s: Seconds) -> bytes:
+        """Return the reply of any other call; raises EngineError with what the server says when it refuses."""
+        return await self._call("POST", path, limit_s, content=msgspec.json.encode(body))
+
+    async def _call(self, method: str, path: str, limit_s: Seconds | None, content: bytes | None = None) -> bytes:
+        try:
+            limits = aiohttp.ClientTimeout(total=limit_s)
+            async with self._http.request(method, self._base + path, data=content, timeout=limits) as reply:
+                body = await reply.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ServerLostError(f"SGLang's {path}: {type(error).__name__} {error}") from None
+        if reply.status != HTTPStatus.OK:
+            raise EngineError(f"SGLang's {path} answered {reply.status}: {body[:500].decode(errors='replace')}")
+        return body
+
+    @staticmethod
+    def _decode(body: bytes, kind: Any, path: str) -> Any:  # noqa: ANN401 - a msgspec type
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.MsgspecError as error:
+            raise EngineError(f"SGLang's {path} cannot be read: {error}") from None

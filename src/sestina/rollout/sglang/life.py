@@ -1,0 +1,73 @@
+"""One server from its start to its end, with everything that ends with it."""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from sestina.core.errors import EngineError
+from sestina.core.units import Seconds
+from sestina.rollout.config import SGLangEngineConfig
+from sestina.rollout.sglang import SUPPORTED
+from sestina.rollout.sglang.client import ServerInfo, SGLangClient
+from sestina.rollout.sglang.relay import Relay, open_relay
+from sestina.rollout.sglang.server import ServerProcess
+
+_ASK_EVERY_S: Seconds = 0.25
+_CALL_S: Seconds = 10.0
+
+
+class Life:
+    """A server that answers; `begin` starts one."""
+
+    def __init__(self, process: ServerProcess, client: SGLangClient, info: ServerInfo, relay: Relay) -> None:
+        self.process = process
+        self.client = client
+        self.info = info
+        self.relay = relay
+
+    @classmethod
+    async def begin(cls, config: SGLangEngineConfig, model: Path, log: Path) -> "Life":
+        """Start a server and return when it can take weights.
+
+        Raises EngineError with the end of its log when it ends before that, or is not ready in time.
+        """
+        async with AsyncExitStack() as started:
+            process = ServerProcess(config, model, log)
+            started.callback(process.kill)
+            client = await started.enter_async_context(SGLangClient(process.port))
+            try:
+                async with asyncio.timeout(config.start_s):
+                    info = await _ready(process, client)
+                    relay = await open_relay(
+                        client,
+                        f"sestina_relay_{process.pid}",
+                        tensor_parallel=config.tensor_parallel,
+                        bucket_bytes=config.bucket_bytes,
+                        limit_s=config.start_s,
+                    )
+            except TimeoutError:
+                late = f"waited {config.start_s:g} s for SGLang to be ready; {process.last_words()}"
+                raise EngineError(late) from None
+            started.pop_all()  # they end with this life from here on
+        return cls(process, client, info, relay)
+
+    async def end(self) -> None:
+        """End the server; calls under way fail."""
+        self.process.kill()
+        await self.client.close()
+
+
+async def _ready(process: ServerProcess, client: SGLangClient) -> ServerInfo:
+    began_s = time.monotonic()
+    while not await client.alive(_CALL_S):
+        if process.exit_code is not None:
+            raise EngineError(
+                f"SGLang ended with exit code {process.exit_code} after {time.monotonic() - began_s:.0f} s; "
+                f"{process.last_words()}"
+            )
+        await asyncio.sleep(_ASK_EVERY_S)
+    info = await client.info(_CALL_S)
+    if info.version != SUPPORTED:
+        raise EngineError(f"SGLang {info.version} answers on port {process.port}; {SUPPORTED} was started")
+    return info

@@ -1,0 +1,125 @@
+"""The process of one SGLang server: how it is called, what it may see of this process's environment, its log."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import sestina
+from sestina.core.errors import EngineError
+from sestina.core.units import Seconds
+from sestina.rollout.config import SGLangEngineConfig
+from sestina.rollout.sglang import ON_CPU
+
+SOURCE = Path(sestina.__file__).parent.parent
+"""SGLang's Python reads this package from here; nothing is installed beside SGLang."""
+
+FOUND = SOURCE / "sestina/sglang_plugin/found"
+"""Where SGLang finds the entry point of sestina.sglang_plugin."""
+
+_NOT_FOR_CHILDREN = ("PMI_", "PMIX_", "SLURM_", "MPI_", "MPICH_", "OMPI_", "HYDRA_", "HYDI_", "MPIR_", "GPMI_")
+"""A server that believed itself a rank of this world, or a step of this job, would wait for the others."""
+
+_LOG_LINES = 12
+
+
+def server_command(config: SGLangEngineConfig, model: Path, port: int, distributed_port: int) -> list[str]:
+    """Return the call that starts a server without weights, which come with the first update; pure."""
+    arguments = {
+        "model-path": model,
+        "load-format": "dummy",
+        "host": "127.0.0.1",
+        "port": port,
+        "dist-init-addr": f"127.0.0.1:{distributed_port}",
+        "device": config.device,
+        "dtype": config.dtype,
+        "tp-size": config.tensor_parallel,
+        "max-running-requests": config.max_running,
+        "page-size": config.page_tokens,
+        "sampling-backend": "pytorch",
+        "log-level": "info",
+        "log-level-http": "warning",
+    }
+    if config.kv_capacity_tokens:
+        arguments["max-total-tokens"] = config.kv_capacity_tokens
+    if config.device == "cpu":
+        arguments["attention-backend"] = "sestina_cpu"
+    flags = ["--skip-tokenizer-init", "--disable-overlap-schedule", "--skip-server-warmup"]
+    if config.device == "cpu":
+        flags.append("--sleep-on-idle")  # its scheduler would take a whole core from the trainer
+    if config.deterministic:
+        flags.append("--enable-deterministic-inference")
+    named = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
+    return [str(config.python), "-m", "sestina.sglang_plugin.serve", *named, *flags, *config.extra_args]
+
+
+def server_environment(config: SGLangEngineConfig, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return a server's environment: this one's without what would make it take part in this MPI world; pure."""
+    kept = {name: value for name, value in environment.items() if not name.startswith(_NOT_FOR_CHILDREN)}
+    fixed = {
+        "PYTHONPATH": f"{SOURCE}:{FOUND}",
+        "SGLANG_PLUGINS": "sestina",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if config.device == "cpu":
+        fixed |= {ON_CPU: "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return kept | fixed
+
+
+class ServerProcess:
+    """A server under way, and its log. Ends with this process."""
+
+    def __init__(self, config: SGLangEngineConfig, model: Path, log: Path) -> None:
+        self.log = log
+        self.port, distributed_port = free_ports(2)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        command = server_command(config, model, self.port, distributed_port)
+        with log.open("ab") as output:
+            output.write(f"\n--- {time.strftime('%F %T')}: {' '.join(command)}\n".encode())
+            output.flush()
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    env=server_environment(config, os.environ),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise EngineError(f"{config.python}: SGLang's Python cannot be run: {error.strerror}") from None
+
+    @property
+    def pid(self) -> int:
+        """Of the server's first process."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def last_words(self) -> str:
+        """Return where the log is and how it ends."""
+        lines = self.log.read_text(errors="replace").rstrip().splitlines()[-_LOG_LINES:]
+        return "\n".join([f"the end of {self.log}:", *(f"  {line[:300]}" for line in lines)])
+
+    def kill(self, limit_s: Seconds = 10.0) -> None:
+        """End it and every process it has started."""
+        with contextlib.suppress(ProcessLookupError):  # the group outlives its first process
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(limit_s)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback interface that nobody has at this moment, each another one."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

@@ -1,0 +1,25 @@
+"""What Sestina adds to an SGLang server; the only package that imports SGLang, run by SGLang's own Python.
+
+serve.py      starts a server as a child of a rollout rank
+standins.py   CPU: stands in for libraries that exist for CUDA alone
+attention.py  CPU: decodes a batch at once
+sampling.py   any device: draws tokens with the noise of core.noise, as the embedded engine does
+
+SGLang finds `activate` by its entry point (setup.py) in each of its processes. It was written against SUPPORTED, and
+touches functions that no version promises to keep.
+"""
+
+import os
+
+from sestina.rollout.sglang import ON_CPU
+
+
+def activate() -> None:
+    """Register what a server needs; SGLang calls this before it builds anything."""
+    from sestina.sglang_plugin import sampling  # noqa: PLC0415 - SGLang is only there when it asks
+
+    sampling.register()
+    if os.environ.get(ON_CPU) == "1":
+        from sestina.sglang_plugin import attention  # noqa: PLC0415
+
+        attention.register()

@@ -1,0 +1,55 @@
+"""Starts an SGLang server whose every process ends with its parent: `python -m sestina.sglang_plugin.serve ARGUMENTS`.
+
+SGLang spawns its own processes, and each imports this module first: what must be there before SGLang is put there.
+"""
+
+# pyright: reportMissingImports=false
+
+import ctypes
+import importlib.metadata
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from sestina.rollout.sglang import ON_CPU, SUPPORTED
+
+if os.environ.get(ON_CPU) == "1":
+    from sestina.sglang_plugin import standins
+
+    standins.install()
+
+_PR_SET_PDEATHSIG = 1
+# Each process asks for itself: a scheduler whose server is gone would spin for ever.
+ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> None:
+    """Serve until killed; exits with 2 when this is not the SGLang that was asked for."""
+    try:
+        found = importlib.metadata.version("sglang")
+    except importlib.metadata.PackageNotFoundError:
+        _refuse("has no SGLang")
+    else:
+        if found != SUPPORTED:
+            _refuse(f"has SGLang {found}")
+
+    from sglang.launch_server import run_server  # noqa: PLC0415 - only the first process serves
+    from sglang.srt.plugins import load_plugins  # noqa: PLC0415
+    from sglang.srt.server_args import prepare_server_args  # noqa: PLC0415
+    from sglang.srt.utils import kill_process_tree  # noqa: PLC0415
+
+    load_plugins()
+    try:
+        run_server(prepare_server_args(sys.argv[1:]))
+    finally:
+        kill_process_tree(os.getpid(), include_parent=False)
+
+
+def _refuse(what: str) -> NoReturn:
+    sys.stderr.write(f"{sys.executable} {what}; this version of Sestina needs SGLang {SUPPORTED}\n")
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""SGLang's requests and replies, its command and its environment, without a server."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sestina.core.errors import EngineError
+from sestina.core.ids import RequestId
+from sestina.core.noise import request_key
+from sestina.core.records import ChunkRequest
+from sestina.rollout.config import SGLangEngineConfig
+from sestina.rollout.sglang.relay import _buckets
+from sestina.rollout.sglang.server import free_ports, server_command, server_environment
+from sestina.rollout.sglang.wire import (
+    finish_of,
+    generate_body,
+    parse_reply,
+    signed,
+    tokens_of,
+    version_of,
+)
+from tests.conftest import lively_weights, make_shape
+
+CHUNK = ChunkRequest(
+    id=RequestId(3, 1),
+    prompt=np.array([5, 6], np.int32),
+    generated=np.array([7], np.int32),
+    max_tokens=4,
+    max_new_tokens=10,
+    temperature=0.5,
+)
+CONFIG = SGLangEngineConfig(
+    kind="sglang",
+    python=Path("env/bin/python"),
+    device="cuda",
+    dtype="bfloat16",
+    tensor_parallel=8,
+    kv_capacity_tokens=0,
+    max_running=256,
+    page_tokens=64,
+    deterministic=True,
+    bucket_bytes=1,
+    start_s=1,
+    silence_s=1,
+    max_restarts=0,
+    extra_args=("--mem-fraction-static", "0.8"),
+)
+
+
+def reply(tokens, kind="length", versions=(("2", 0, 2),)):
+    spans = [{"version": v, "start": a, "end": b} for v, a, b in versions]
+    meta = {
+        "finish_reason": {"type": kind, "length": 2},
+        "output_token_logprobs": [[-0.5, token, None] for token in tokens],
+        "weight_versions": spans,
+        "e2e_latency": 1.0,
+    }
+    return json.dumps({"output_ids": list(tokens), "meta_info": meta}).encode()
+
+
+def test_a_chunk_asks_for_what_is_left_of_it():
+    body = json.loads(generate_body(CHUNK, "r", seed=9, stop_token=2, version=4))
+    assert body["input_ids"] == [5, 6, 7]
+    assert body["extra_key"] == "v4"
+    assert body["sampling_params"] == {
+        "max_new_tokens": 4,
+        "temperature": 0.5,
+        "stop_token_ids": [2],
+        "sampling_seed": signed(request_key(9, CHUNK.id)),
+    }
+    nearly_done = dataclasses.replace(CHUNK, generated=np.arange(8, dtype=np.int32))
+    body = json.loads(generate_body(nearly_done, "r", seed=9, stop_token=2, version=4))
+    assert body["sampling_params"]["max_new_tokens"] == 2
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_a_key_survives_as_a_signed_number(key):
+    assert -(2**63) <= signed(key) < 2**63
+    assert signed(key) % 2**64 == key
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_generated", "finish"), [("stop", 3, "stop"), ("length", 5, "chunk"), ("length", 10, "length")]
+)
+def test_why_a_chunk_ended(kind, num_generated, finish):
+    assert finish_of(parse_reply(reply([8, 9], kind), CHUNK), CHUNK, num_generated) == finish
+
+
+def test_a_reply_is_checked():
+    tokens, logprobs = tokens_of(parse_reply(reply([8, 9]), CHUNK))
+    assert (tokens.tolist(), logprobs.tolist()) == ([8, 9], [-0.5, -0.5])
+    torn = json.loads(reply([8, 9])) | {"output_ids": [8]}
+    with pytest.raises(EngineError, match="request g3/s1: SGLang returned 1 tokens and logprobs of 2 others"):
+        parse_reply(json.dumps(torn).encode(), CHUNK)
+    with pytest.raises(EngineError, match="request g3/s1: SGLang's reply cannot be read"):
+        parse_reply(b'{"error": 1}', CHUNK)
+    with pytest.raises(EngineError, match="ended it for an unknown reason 'tired'"):
+        finish_of(parse_reply(reply([8, 9], "tired"), CHUNK), CHUNK, 3)
+
+
+def test_tokens_of_other_weights_are_refused():
+    mixed = parse_reply(reply([8, 9], versions=(("1", 0, 1), ("2", 1, 2))), CHUNK)
+    with pytest.raises(EngineError, match="expected tokens of version 2, SGLang used"):
+        version_of(mixed, CHUNK, 2)
+    assert version_of(parse_reply(reply([8, 9]), CHUNK), CHUNK, 2) == 2
+
+
+def test_a_server_is_no_rank_and_no_step():
+    environment = server_environment(
+        dataclasses.replace(CONFIG, device="cpu"),
+        {"PMI_RANK": "1", "PMIX_ID": "2", "SLURM_JOB_ID": "3", "PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0"},
+    )
+    assert {"PMI_RANK", "PMIX_ID", "SLURM_JOB_ID"}.isdisjoint(environment)
+    assert environment["PATH"] == "/bin"
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert server_environment(CONFIG, {"CUDA_VISIBLE_DEVICES": "0,1"})["CUDA_VISIBLE_DEVICES"] == "0,1"
+
+
+def test_the_command_on_a_gpu_and_on_a_cpu():
+    words = server_command(CONFIG, Path("model"), 30000, 30001)
+    assert words[:3] == ["env/bin/python", "-m", "sestina.sglang_plugin.serve"]
+    assert words[words.index("--tp-size") + 1] == "8"
+    assert "--enable-deterministic-inference" in words
+    assert {"--max-total-tokens", "--attention-backend", "--sleep-on-idle"}.isdisjoint(words)
+    assert words[-2:] == ["--mem-fraction-static", "0.8"]
+    on_cpu = dataclasses.replace(CONFIG, device="cpu", deterministic=False, kv_capacity_tokens=4096)
+    words = server_command(on_cpu, Path("model"), 30000, 30001)
+    assert words[words.index("--attention-backend") + 1] == "sestina_cpu"
+    assert words[words.index("--max-total-tokens") + 1] == "4096"
+    assert "--enable-deterministic-inference" not in words
+
+
+def test_ports_are_different_ones():
+    assert len(set(free_ports(5))) == 5
+
+
+@given(st.integers(1, 60_000))
+def test_buckets_hold_every_tensor_once_in_order(bucket_bytes):
+    tensors = lively_weights(make_shape())
+    buckets = list(_buckets(tensors, bucket_bytes))
+    assert [name for bucket in buckets for name in bucket] == list(tensors)
+    for bucket in buckets:
+        assert len(bucket) == 1 or sum(tensors[name].nbytes for name in bucket) <= bucket_bytes

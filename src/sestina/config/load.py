@@ -82,7 +82,7 @@ class _Check:
         sections = sections_of(annotation)
         if sections and isinstance(value, dict):
             self.section(sections, cast("dict[str, object]", value), path)
-        elif sections or value == MISSING or isinstance(value, Unresolved):
+        elif (sections and value is not None) or value == MISSING or isinstance(value, Unresolved):
             self._refuse(path, value, allowed(annotation))
         else:
             self._leaf(annotation, value, path)

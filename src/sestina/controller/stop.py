@@ -1,12 +1,17 @@
-"""Somebody asks the run to stop: a first SIGINT or SIGTERM. A second one ends the process at once."""
+"""Somebody asks the run to stop: a first SIGINT or SIGTERM, or a word in a file. A second signal ends the process."""
 
 import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from pathlib import Path
+
+from sestina.core.units import Seconds
 
 _log = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+LOOK_S: Seconds = 0.5
+"""How often the file is read."""
 
 
 class StopRequest:
@@ -29,6 +34,17 @@ class StopRequest:
         for other in SIGNALS:
             loop.remove_signal_handler(other)
             signal.signal(other, signal.SIG_DFL)
+        self._ask()
+
+    async def watch(self, path: Path) -> None:
+        """Read a file, until cancelled or it holds why to stop; whoever writes it may be on another node."""
+        while not self.asked:
+            if path.exists() and (why := path.read_text(encoding="utf-8").strip()):
+                _log.warning("%s: leaving after this step", why)
+                self._ask()
+            await asyncio.sleep(LOOK_S)
+
+    def _ask(self) -> None:
         self.asked = True
         if self.on_ask is not None:
             self.on_ask()

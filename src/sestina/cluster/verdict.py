@@ -1,0 +1,93 @@
+"""How a job ended, and whose doing it was: from the status, the failures that ranks left, and what srun said; pure.
+
+A rank that fails by itself leaves a failure. One that is killed cannot: srun alone says which task it was, by its node
+and its number within its component.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sestina.cluster.layout import JobLayout
+from sestina.telemetry.failures import Failure
+from sestina.telemetry.status import RankProcess, Status
+
+_TASK = re.compile(r"srun: error: (?P<node>\S+): tasks? (?P<task>\d+)[^:]*: (?P<how>.+)")
+_CONSEQUENCE = "Terminated"
+"""What srun says of the tasks that it ends because another one has failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What to do and say at the end of a job."""
+
+    again: bool
+    """The run has left with a checkpoint, because its job had to: the job is to be queued again."""
+    exit_code: int
+    said: str
+
+
+def judge(
+    status: Status | None,
+    failures: Sequence[Failure],
+    said_by_srun: Sequence[str],
+    layout: JobLayout | None,
+    *,
+    exit_code: int,
+    asked: bool,
+) -> Verdict:
+    """Judge an end; `exit_code` is srun's, `asked` whether this job asked the run to stop."""
+    if status is not None and status.state == "finished":
+        return Verdict(again=False, exit_code=0, said=status.phase)
+    if status is not None and status.state == "stopped":
+        return Verdict(again=asked, exit_code=0, said=status.phase)
+    code = exit_code or 1
+    killed = _killed(said_by_srun, status, layout)
+    if failures and (killed is None or killed.known_to(failures)):
+        first = failures[0]
+        return Verdict(again=False, exit_code=first.exit_code, said=f"{first.name} on {first.host} failed: {first.why}")
+    if killed is not None:
+        return Verdict(again=False, exit_code=killed.exit_code or code, said=killed.said)
+    at = "before the run began" if status is None else f"in step {status.step + 1}, waiting for {status.phase}"
+    return Verdict(again=False, exit_code=code, said=f"the ranks have left {at}; srun's exit code is {exit_code}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Killed:
+    """The first task of which srun said that it ended badly."""
+
+    rank: int | None
+    node: str
+    exit_code: int | None
+    said: str
+
+    def known_to(self, failures: Sequence[Failure]) -> bool:
+        """Whether the task itself has left a failure, or nobody can say."""
+        return (
+            any(failure.host == self.node for failure in failures)
+            if self.rank is None
+            else any(failure.rank == self.rank for failure in failures)
+        )
+
+
+def _killed(lines: Sequence[str], status: Status | None, layout: JobLayout | None) -> _Killed | None:
+    found = [match for line in lines if (match := _TASK.match(line)) and match["how"] != _CONSEQUENCE]
+    if not found:
+        return None
+    node, task, how = found[0]["node"], int(found[0]["task"]), found[0]["how"]
+    rank = None if status is None or layout is None else _rank_of(node, task, status.ranks, layout)
+    name = f"task {task}" if rank is None or layout is None else layout.name(rank)
+    code = re.search(r"exit code (\d+)", how)
+    said = f"{name} on {node} died: {how}"
+    return _Killed(rank=rank, node=node, exit_code=int(code[1]) if code else None, said=said)
+
+
+def _rank_of(node: str, task: int, ranks: Sequence[RankProcess], layout: JobLayout) -> int | None:
+    """Components have nodes of their own, so that a node tells the component."""
+    names = {layout.name(rank): rank for rank in range(layout.tasks)}
+    there = [names[rank.name] for rank in ranks if rank.host == node and rank.name in names]
+    for number, component in enumerate(layout.components):
+        first = layout.first_rank(number)
+        if there and first <= there[0] < first + component.tasks:
+            return first + task
+    return None

@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
+from sestina.cluster.files import log_of
 from sestina.cluster.layout import JobLayout, layout_of
 from sestina.cluster.slurm import requeue, state_of
 from sestina.cluster.verdict import Verdict, judge
@@ -20,7 +22,7 @@ from sestina.config.resolved import read_resolved
 from sestina.controller.run_dir import CONFIG, FAILURES, STATUS, STOP, RunDir
 from sestina.core.errors import SestinaError, UserError
 from sestina.telemetry.failures import read_failures
-from sestina.telemetry.status import read_status
+from sestina.telemetry.status import read_status, write_status
 
 _WHY = {signal.SIGUSR1: "the job's time is nearly up", signal.SIGTERM: "SLURM wants the nodes back"}
 
@@ -55,6 +57,7 @@ def main(argv: Sequence[str]) -> int:
     """Run a job to its end; returns the exit code of the batch script."""
     run_dir, command = RunDir(Path(argv[0])), argv[1:]
     run_dir.forget_end()
+    saved = run_dir.checkpoints()
     asked: list[signal.Signals] = []
 
     def ask(number: int, _: object) -> None:
@@ -65,14 +68,25 @@ def main(argv: Sequence[str]) -> int:
         signal.signal(number, ask)
     step = Step(command)
     code = step.wait()
-    verdict = _judge(run_dir, step.said, code, asked=bool(asked))
-    _say(verdict.said)
+    # Nodes that were wanted by others are no reason to give up; a limit that no step fits into is.
+    moved = run_dir.checkpoints() != saved or signal.SIGTERM in asked
+    verdict = _judge(run_dir, step.said, code, asked=bool(asked), moved=moved)
+    _say(verdict.said if verdict.exit_code == 0 else f"{verdict.said} (log: {_log(run_dir)})")
     return _queue_again(verdict.exit_code) if verdict.again else verdict.exit_code
 
 
-def _judge(run_dir: RunDir, said: Sequence[str], code: int, *, asked: bool) -> Verdict:
-    status, failures = read_status(run_dir.file(STATUS)), read_failures(run_dir.file(FAILURES))
-    return judge(status, failures, said, _layout(run_dir), exit_code=code, asked=asked)
+def _judge(run_dir: RunDir, said: Sequence[str], code: int, *, asked: bool, moved: bool) -> Verdict:
+    """Judge the end, and correct a status that ranks which were killed have left behind."""
+    path = run_dir.file(STATUS)
+    status, failures = read_status(path), read_failures(run_dir.file(FAILURES))
+    verdict = judge(status, failures, said, _layout(run_dir), exit_code=code, asked=asked, moved=moved)
+    if status is not None and verdict.exit_code:
+        write_status(path, replace(status, state="failed", phase=f"failed: {verdict.said}"))
+    return verdict
+
+
+def _log(run_dir: RunDir) -> Path:
+    return log_of(run_dir.path, int(os.environ["SLURM_JOB_ID"]))
 
 
 def _layout(run_dir: RunDir) -> JobLayout | None:

@@ -1,6 +1,4 @@
-"""Whether a cluster has the nodes for a layout: SLURM queues a job whose components never fit together.
-
-It checks only one component at a time."""
+"""Whether a cluster has the nodes for a layout: SLURM queues a job whose components never fit together."""
 
 from collections.abc import Sequence
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from sestina.cluster.files import DRY, FOLDER, NUMBER, SCRIPT, log_of
 from sestina.cluster.layout import JobLayout, layout_of
 from sestina.cluster.nodes import check_nodes
 from sestina.cluster.render import Job, render
@@ -19,9 +20,6 @@ from sestina.controller.preflight import prepare
 from sestina.controller.run_dir import CONFIG, RunDir
 from sestina.controller.world_process import rank_environment
 from sestina.core.errors import ConfigError, RunDirError
-
-FOLDER, SCRIPT, NUMBER, DRY = "slurm", "job.sh", "job", "dry-run"
-"""In the run directory: a folder, and in it the script, the number of the last job, what a dry run writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +66,6 @@ def show_jobs(plans: Sequence[Plan], console: Console) -> None:
             console.print(f"== {folder / name}")
             console.out((folder / name).read_text(encoding="utf-8"), highlight=False)
     console.print("nothing was submitted")
-
-
-def log_of(run_dir: Path, job: int) -> Path:
-    """Return the file that a job and all its ranks print to."""
-    return run_dir / FOLDER / f"{job}.log"
 
 
 def _plan(config: RunConfig) -> Plan:

@@ -35,11 +35,18 @@ def judge(
     *,
     exit_code: int,
     asked: bool,
+    moved: bool,
 ) -> Verdict:
-    """Judge an end; `exit_code` is srun's, `asked` whether this job asked the run to stop."""
+    """Judge an end.
+
+    `exit_code` is srun's, `asked` whether the job asked the run to stop, `moved` whether queuing again leads anywhere.
+    """
     if status is not None and status.state == "finished":
         return Verdict(again=False, exit_code=0, said=status.phase)
     if status is not None and status.state == "stopped":
+        if asked and not moved:
+            late = "no step was saved within the job's time; raise cluster.limit_min, or lower cluster.signal_s"
+            return Verdict(again=False, exit_code=1, said=late)
         return Verdict(again=asked, exit_code=0, said=status.phase)
     code = exit_code or 1
     killed = _killed(said_by_srun, status, layout)

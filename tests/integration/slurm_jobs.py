@@ -17,6 +17,7 @@ from tests.integration.worlds import ROOT, arguments, pid_of
 
 BASE = ("+exp=quickstart_slurm", "reward=function")
 LIMIT_S = 120
+ENDS = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"}
 STEPS = 3
 
 
@@ -53,16 +54,28 @@ class Job:
         return run("squeue", "-h", "-j", str(self.number)).stdout.strip() != ""
 
     def wait(self, limit_s=LIMIT_S):
-        """Return the state once the job has left the queue."""
-        until(lambda: not self.queued(), lambda: f"job {self.number} to end:\n{self.log}", limit_s)
+        """Return the state once the job is over; one that is queued again is for a moment in no queue."""
+
+        def over():
+            return self.state in ENDS and not self.queued()
+
+        def stays_over():
+            return over() and (time.sleep(1) or over())
+
+        until(stays_over, lambda: f"job {self.number} to end:\n{self.log}", limit_s)
         return self.state
+
+    @property
+    def ended_at(self):
+        """Unix seconds, whole ones."""
+        return datetime.fromisoformat(self.shown("EndTime")).timestamp()
 
     def wait_for(self, condition):
         """Return the status once `condition(status)` holds."""
 
         def holds():
             status = read_status(self.dir / "status.json")
-            assert self.queued() or (status and condition(status)), self.log
+            assert self.state not in ENDS or (status and condition(status)), self.log
             return status if status and condition(status) else None
 
         return until(holds, lambda: f"a status; the log is\n{self.log}")
@@ -71,11 +84,11 @@ class Job:
         """Send a rank a signal in mid-rollout and return the seconds that the job lived on; nodes share their pids."""
         pid = pid_of(self.wait_for(rolling_out), name)
         os.kill(pid, number)
-        start = time.monotonic()
+        killed_at = time.time()
         self.wait()
         if number == signal.SIGSTOP and Path(f"/proc/{pid}").exists():
             os.kill(pid, signal.SIGKILL)
-        return time.monotonic() - start
+        return self.ended_at - killed_at
 
     def metric(self, name):
         return [line.values[name] for line in read_metrics(self.dir) if name in line.values]

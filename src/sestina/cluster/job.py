@@ -12,17 +12,21 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 
 from sestina.cluster.files import log_of
 from sestina.cluster.layout import JobLayout, layout_of
-from sestina.cluster.slurm import requeue, state_of
-from sestina.cluster.verdict import Verdict, judge
+from sestina.cluster.slurm import kill_steps, requeue, state_of
+from sestina.cluster.verdict import Verdict, is_end, judge
 from sestina.config.resolved import read_resolved
 from sestina.controller.run_dir import CONFIG, FAILURES, STATUS, STOP, RunDir
 from sestina.core.errors import SestinaError, UserError
+from sestina.core.units import Seconds
 from sestina.telemetry.failures import read_failures
 from sestina.telemetry.status import read_status, write_status
+
+REPORT_S: Seconds = 1.0
+"""For ranks that failed with the first one to say why; SLURM would give them its KillWait, 30 s by default."""
 
 _WHY = {signal.SIGUSR1: "the job's time is nearly up", signal.SIGTERM: "SLURM wants the nodes back"}
 
@@ -35,6 +39,7 @@ class Step:
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", process_group=0)
         self.said: list[str] = []
         """Its own complaints, in order."""
+        self._killer: Timer | None = None
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -42,6 +47,8 @@ class Step:
         """Return srun's exit code; SLURM's time limit is the deadline."""
         code = self._process.wait()
         self._reader.join(timeout=5)
+        if self._killer is not None:
+            self._killer.cancel()
         return code if code >= 0 else 128 - code
 
     def _read(self) -> None:
@@ -51,6 +58,10 @@ class Step:
             sys.stderr.flush()
             if line.startswith("srun: "):
                 self.said.append(line.rstrip("\n"))
+                if is_end(line) and self._killer is None:
+                    self._killer = Timer(REPORT_S, kill_steps, [os.environ])
+                    self._killer.daemon = True
+                    self._killer.start()
 
 
 def main(argv: Sequence[str]) -> int:

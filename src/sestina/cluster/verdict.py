@@ -13,6 +13,7 @@ from sestina.telemetry.failures import Failure
 from sestina.telemetry.status import RankProcess, Status
 
 _TASK = re.compile(r"srun: error: (?P<node>\S+): tasks? (?P<task>\d+)[^:]*: (?P<how>.+)")
+_ABORT, _ENDED = "srun: Job step aborted", "srun: forcing job termination"
 _CONSEQUENCE = "Terminated"
 """What srun says of the tasks that it ends because another one has failed."""
 
@@ -48,15 +49,34 @@ def judge(
             late = "no step was saved within the job's time; raise cluster.limit_min, or lower cluster.signal_s"
             return Verdict(again=False, exit_code=1, said=late)
         return Verdict(again=asked, exit_code=0, said=status.phase)
+    return _blame(status, failures, said_by_srun, layout, exit_code)
+
+
+def _blame(
+    status: Status | None,
+    failures: Sequence[Failure],
+    said_by_srun: Sequence[str],
+    layout: JobLayout | None,
+    exit_code: int,
+) -> Verdict:
+    """Find whom a job has failed of."""
     code = exit_code or 1
     killed = _killed(said_by_srun, status, layout)
-    if failures and (killed is None or killed.known_to(failures)):
+    if failures and (_aborted(said_by_srun) or killed is None or any(map(killed.is_of, failures))):
         first = failures[0]
-        return Verdict(again=False, exit_code=first.exit_code, said=f"{first.name} on {first.host} failed: {first.why}")
+        said = f"{first.name} on {first.host} failed: {first.why}"
+        return Verdict(again=False, exit_code=first.exit_code, said=said)
+    if _ENDED in said_by_srun:
+        return Verdict(again=False, exit_code=code, said="SLURM has ended the job: cancelled, requeued, or out of time")
     if killed is not None:
         return Verdict(again=False, exit_code=killed.exit_code or code, said=killed.said)
     at = "before the run began" if status is None else f"in step {status.step + 1}, waiting for {status.phase}"
     return Verdict(again=False, exit_code=code, said=f"the ranks have left {at}; srun's exit code is {exit_code}")
+
+
+def is_end(line: str) -> bool:
+    """Whether a line of srun's means that the step cannot go on."""
+    return line.startswith(_ABORT) or _TASK.match(line) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +88,15 @@ class _Killed:
     exit_code: int | None
     said: str
 
-    def known_to(self, failures: Sequence[Failure]) -> bool:
-        """Whether the task itself has left a failure, or nobody can say."""
-        return (
-            any(failure.host == self.node for failure in failures)
-            if self.rank is None
-            else any(failure.rank == self.rank for failure in failures)
-        )
+    def is_of(self, failure: Failure) -> bool:
+        """Whether the task itself left this failure, as far as can be told."""
+        return failure.host == self.node if self.rank is None else failure.rank == self.rank
+
+
+def _aborted(lines: Sequence[str]) -> bool:
+    """Whether a rank has ended the world; srun then complains of all tasks in any order."""
+    first = next((line for line in lines if is_end(line)), "")
+    return first.startswith(_ABORT)
 
 
 def _killed(lines: Sequence[str], status: Status | None, layout: JobLayout | None) -> _Killed | None:

@@ -49,6 +49,12 @@ def _gpus_are_used(device: str, gpus: int) -> str | None:
     return "'cuda', or cluster.gpus 0" if gpus else "'cpu', or cluster.gpus above 0"
 
 
+def _trainer_on_one_node(layout: str, num_ranks: int, gpus: int, gpus_per_node: int, cpu_ranks: int) -> str | None:
+    """Nodes are filled in order, so that a task more on the first one would push trainer ranks off their GPUs."""
+    alone = num_ranks <= (gpus_per_node if gpus else cpu_ranks)
+    return None if layout != "het-shared" or alone else "'het', or trainer ranks that fit one node"
+
+
 def _before_the_limit(signal_s: int, limit_min: int) -> str | None:
     return f"below {60 * limit_min}, the seconds of the whole job" if signal_s >= 60 * limit_min else None
 
@@ -67,6 +73,10 @@ CLUSTER_RULES = (
     Rule(needs=("trainer.num_ranks", *_GPUS), check=_rank_per_gpu),
     Rule(needs=(_GPUS[0], "cluster.gpus_per_node", *_GPUS[1:], "cluster.layout"), check=_whole_nodes),
     Rule(needs=("trainer.device", "cluster.gpus"), check=_gpus_are_used),
+    Rule(
+        needs=("cluster.layout", "trainer.num_ranks", _GPUS[0], "cluster.gpus_per_node", "cluster.cpu_ranks_per_node"),
+        check=_trainer_on_one_node,
+    ),
     Rule(needs=("cluster.signal_s", "cluster.limit_min"), check=_before_the_limit),
     Rule(needs=("cluster.interface", "cluster.layout"), check=_reaches_other_nodes),
     Rule(needs=("weights.host", "cluster.layout"), check=_reaches_other_nodes),

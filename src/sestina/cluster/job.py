@@ -9,16 +9,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread, Timer
 
 from sestina.cluster.files import log_of
 from sestina.cluster.layout import JobLayout, layout_of
-from sestina.cluster.slurm import kill_steps, requeue, state_of
+from sestina.cluster.slurm import requeue, state_of
 from sestina.cluster.verdict import Verdict, is_end, judge
 from sestina.config.resolved import read_resolved
+from sestina.controller.ending import OVER
 from sestina.controller.run_dir import CONFIG, FAILURES, STATUS, STOP, RunDir
 from sestina.core.errors import SestinaError, UserError
 from sestina.core.units import Seconds
@@ -34,12 +35,14 @@ _WHY = {signal.SIGUSR1: "the job's time is nearly up", signal.SIGTERM: "SLURM wa
 class Step:
     """The ranks, as one srun; what it says of them is passed on and kept."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], on_end: Callable[[], object]) -> None:
+        """`on_end` is called a moment after srun has said that the step cannot go on."""
         # In a group of its own: what is meant for this process must not reach the ranks' processes through srun.
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", process_group=0)
         self.said: list[str] = []
         """Its own complaints, in order."""
-        self._killer: Timer | None = None
+        self._on_end = on_end
+        self._ending: Timer | None = None
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -47,8 +50,8 @@ class Step:
         """Return srun's exit code; SLURM's time limit is the deadline."""
         code = self._process.wait()
         self._reader.join(timeout=5)
-        if self._killer is not None:
-            self._killer.cancel()
+        if self._ending is not None:
+            self._ending.cancel()
         return code if code >= 0 else 128 - code
 
     def _read(self) -> None:
@@ -58,10 +61,10 @@ class Step:
             sys.stderr.flush()
             if line.startswith("srun: "):
                 self.said.append(line.rstrip("\n"))
-                if is_end(line) and self._killer is None:
-                    self._killer = Timer(REPORT_S, kill_steps, [os.environ])
-                    self._killer.daemon = True
-                    self._killer.start()
+                if is_end(line) and self._ending is None:
+                    self._ending = Timer(REPORT_S, self._on_end)
+                    self._ending.daemon = True
+                    self._ending.start()
 
 
 def main(argv: Sequence[str]) -> int:
@@ -77,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
 
     for number in _WHY:
         signal.signal(number, ask)
-    step = Step(command)
+    step = Step(command, lambda: run_dir.file(STOP).write_text(OVER, encoding="utf-8"))
     code = step.wait()
     # Nodes that were wanted by others are no reason to give up; a limit that no step fits into is.
     moved = run_dir.checkpoints() != saved or signal.SIGTERM in asked

@@ -1,9 +1,8 @@
 """The commands of SLURM that are called, each with a time limit."""
 
-import contextlib
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,14 +57,6 @@ def state_of(job: int) -> str | None:
 def requeue(job: int) -> None:
     """Have a running job ended and queued again under its number; raises UserError when SLURM refuses."""
     _run(["scontrol", "requeue", str(job)])
-
-
-def kill_steps(environment: Mapping[str, str]) -> None:
-    """End the ranks of this process's job at once; a step that is over already is no matter."""
-    groups = [value for name, value in environment.items() if name.startswith("SLURM_JOB_ID_HET_GROUP_")]
-    for job in groups or [environment["SLURM_JOB_ID"]]:
-        with contextlib.suppress(UserError):
-            _run(["scancel", "--signal=KILL", f"{job}.0"])
 
 
 def _run(command: Sequence[str]) -> str:

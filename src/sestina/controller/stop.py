@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from sestina.controller.ending import end_if_over
 from sestina.core.units import Seconds
 
 _log = logging.getLogger(__name__)
@@ -37,9 +38,10 @@ class StopRequest:
         self._ask()
 
     async def watch(self, path: Path) -> None:
-        """Read a file, until cancelled or it holds why to stop; whoever writes it may be on another node."""
-        while not self.asked:
-            if path.exists() and (why := path.read_text(encoding="utf-8").strip()):
+        """Read, until cancelled, a file that may come to hold why to stop; who writes it may be on another node."""
+        while True:
+            end_if_over(path)
+            if not self.asked and path.exists() and (why := path.read_text(encoding="utf-8").strip()):
                 _log.warning("%s: leaving after this step", why)
                 self._ask()
             await asyncio.sleep(LOOK_S)

@@ -7,7 +7,6 @@ import argparse
 import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
 import time
@@ -19,9 +18,10 @@ from mpi4py import MPI
 
 from sestina.config.resolved import read_resolved
 from sestina.config.run import RunConfig
+from sestina.controller.ending import end_when_over
 from sestina.controller.node import claim_gpus, meeting_host
 from sestina.controller.progress import STEP_LINES
-from sestina.controller.run_dir import CONFIG, FAILURES
+from sestina.controller.run_dir import CONFIG, FAILURES, STOP
 from sestina.core.errors import SestinaError, UserError
 from sestina.models.shape import read_shape
 from sestina.models.tokenizer import Tokenizer
@@ -45,8 +45,7 @@ def main() -> None:
         _set_up_logging(role, step_lines=not arguments.quiet)
         if role != "controller":
             # Signals are for the controller, which lets the other ranks go.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            end_when_over(arguments.run_dir / STOP)
         config = read_resolved(arguments.run_dir / CONFIG)
         world = join_world(
             role,

@@ -16,7 +16,10 @@ def test_a_word_in_the_file_asks_once(tmp_path):
         await asyncio.sleep(0.6)
         assert not stop.asked
         (tmp_path / "stop").write_text("time is up")
-        await asyncio.wait_for(watching, 5)
+        await asyncio.sleep(0.6)
+        assert stop.asked
+        await asyncio.sleep(0.6)
+        watching.cancel()
 
     asyncio.run(watched())
     assert asked == [True]

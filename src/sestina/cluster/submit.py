@@ -29,6 +29,8 @@ class Plan:
     config: RunConfig
     layout: JobLayout
     script: str
+    finished: bool
+    """It has taken all its steps; there is nothing to submit."""
 
     @property
     def folder(self) -> Path:
@@ -43,6 +45,11 @@ def plan_jobs(configs: Sequence[RunConfig]) -> list[Plan]:
 
 def submit_jobs(plans: Sequence[Plan], console: Console) -> None:
     """Write and submit every job; raises a UserError before the first one when the cluster cannot run one of them."""
+    for plan in plans:
+        if plan.finished:
+            steps = plan.config.run.steps
+            console.print(f"{plan.config.dir} has taken all {steps} steps already; raise run.steps to go on")
+    plans = [plan for plan in plans if not plan.finished]
     nodes = {partition: nodes_of(partition) for partition in {_cluster(plan.config).partition for plan in plans}}
     for plan in plans:
         cluster = _cluster(plan.config)
@@ -71,9 +78,7 @@ def show_jobs(plans: Sequence[Plan], console: Console) -> None:
 def _plan(config: RunConfig) -> Plan:
     cluster = _cluster(config)
     prepare(config)
-    start = RunDir(config.dir).plan(config)
-    if start.step >= config.run.steps:
-        raise RunDirError(f"{config.dir} has taken all {config.run.steps} steps already; raise run.steps to go on")
+    finished = RunDir(config.dir).plan(config).step >= config.run.steps
     layout = layout_of(config, cluster)
     run_dir = config.dir.absolute()
     job = Job(
@@ -84,7 +89,7 @@ def _plan(config: RunConfig) -> Plan:
         python=cluster.python or sys.executable,
         environment=rank_environment(config) | _network(cluster),
     )
-    return Plan(config=config, layout=layout, script=render(job, layout, cluster))
+    return Plan(config=config, layout=layout, script=render(job, layout, cluster), finished=finished)
 
 
 def _network(cluster: ClusterConfig) -> dict[str, str]:

@@ -1,14 +1,17 @@
 import io
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
 
 from sestina.cluster.submit import plan_jobs, show_jobs, submit_jobs
 from sestina.config.load import load
-from sestina.config.resolved import read_resolved
+from sestina.config.resolved import read_resolved, write_resolved
+from sestina.controller.run_dir import RunDir
 from sestina.core.errors import ConfigError, UserError
 from tests.unit.cluster.jobs import SLURM
-from tests.unit.config.helpers import composed
+from tests.unit.config.helpers import CONF, composed
 
 
 def console():
@@ -43,3 +46,28 @@ def test_where_slurm_is_not_installed_it_is_said_and_nothing_is_written(config, 
     with pytest.raises(UserError, match="sinfo is not installed here"):
         submit_jobs(plans, console())
     assert not config.dir.exists()
+
+
+def test_a_finished_run_is_passed_over(config):
+    done = RunDir(config.dir).checkpoint(config.run.steps)
+    done.mkdir(parents=True)
+    write_resolved(config, done / "config.yaml")
+    said = console()
+    submit_jobs(plan_jobs([config]), said)
+    assert "has taken all 50 steps already; raise run.steps to go on" in said.file.getvalue()
+
+
+def test_the_command_shows_a_sweep_or_refuses_all_of_it(tmp_path):
+    def submitted(*words):
+        command = [sys.executable, "launch/submit.py", "+exp=quickstart_slurm", f"dir={tmp_path / 'sweep'}", *words]
+        return subprocess.run(command, cwd=CONF.parent, capture_output=True, text=True, timeout=120, check=False)
+
+    refused = submitted("--multirun", "--dry-run", "rollout.chunk_tokens=16,0")
+    assert refused.returncode == 2
+    assert "run 1: rollout.chunk_tokens: 0 is not allowed" in refused.stderr
+    assert not (tmp_path / "sweep").exists()
+    shown = submitted("--multirun", "--dry-run", "rollout.chunk_tokens=16,64")
+    assert shown.returncode == 0, shown.stderr
+    assert [path.name for path in sorted((tmp_path / "sweep").iterdir())] == ["0", "1"]
+    second = read_resolved(tmp_path / "sweep/1/slurm/dry-run/config.yaml")
+    assert (second.rollout.chunk_tokens, second.telemetry.wandb_group) == (64, "quickstart_slurm")

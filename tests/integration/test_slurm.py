@@ -109,6 +109,16 @@ def test_a_requeue_in_the_middle_of_a_step_continues(tmp_path, model, straight):
     assert job.shown("Restarts") == "1"
 
 
+def test_a_requeue_after_a_kill_where_ranks_share_a_node(tmp_path, model, straight):
+    """The second start has the first one's number, and finds what that one's MPI left in shared memory."""
+    job = submitted(tmp_path / "run", model, cluster__layout="single")
+    assert job.kill("rollout 1 (rank 2)") < SOON_S
+    assert "rollout 1 (rank 2) on n1 died: Killed" in job.log.splitlines()[-1]
+    assert run("scontrol", "requeue", str(job.number)).returncode == 0
+    until(lambda: "start 2: finished: 3 steps" in job.log, lambda: f"the second start:\n{job.log}")
+    assert_finished(job, straight)
+
+
 def test_a_job_whose_time_is_nearly_up_saves_and_queues_again(tmp_path, model, straight):
     job = submitted(tmp_path / "run", model)
     job.wait_for(rolling_out)

@@ -75,6 +75,15 @@ def show_jobs(plans: Sequence[Plan], console: Console) -> None:
     console.print("nothing was submitted")
 
 
+def job_environment(config: RunConfig, cluster: ClusterConfig) -> dict[str, str]:
+    """Return what every rank of a job needs; pure."""
+    # MPICH names its shared memory after job and step. A killed start leaves it behind, and the next start of the same
+    # job waits in it for ever. Messages are small, and need none.
+    mpi = {"MPIR_CVAR_NOLOCAL": "1"}
+    names = () if cluster.interface is None else ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    return rank_environment(config) | mpi | dict.fromkeys(names, cluster.interface or "")
+
+
 def _plan(config: RunConfig) -> Plan:
     cluster = _cluster(config)
     prepare(config)
@@ -87,15 +96,9 @@ def _plan(config: RunConfig) -> Plan:
         work_dir=Path.cwd(),
         logs=run_dir / FOLDER,
         python=cluster.python or sys.executable,
-        environment=rank_environment(config) | _network(cluster),
+        environment=job_environment(config, cluster),
     )
     return Plan(config=config, layout=layout, script=render(job, layout, cluster), finished=finished)
-
-
-def _network(cluster: ClusterConfig) -> dict[str, str]:
-    if cluster.interface is None:
-        return {}
-    return {"GLOO_SOCKET_IFNAME": cluster.interface, "NCCL_SOCKET_IFNAME": cluster.interface}
 
 
 def _submit(plan: Plan) -> int:

@@ -62,11 +62,13 @@ def _blame(
     """Find whom a job has failed of."""
     code = exit_code or 1
     killed = _killed(said_by_srun, status, layout)
-    if failures and (_aborted(said_by_srun) or killed is None or any(map(killed.is_of, failures))):
+    first_said = next((line for line in said_by_srun if is_end(line)), "")
+    # Once a rank has ended the world, srun complains of all tasks in any order.
+    if failures and (first_said.startswith(_ABORT) or killed is None or any(map(killed.is_of, failures))):
         first = failures[0]
         said = f"{first.name} on {first.host} failed: {first.why}"
         return Verdict(again=False, exit_code=first.exit_code, said=said)
-    if _ENDED in said_by_srun:
+    if first_said == _ENDED:
         return Verdict(again=False, exit_code=code, said="SLURM has ended the job: cancelled, requeued, or out of time")
     if killed is not None:
         return Verdict(again=False, exit_code=killed.exit_code or code, said=killed.said)
@@ -76,7 +78,7 @@ def _blame(
 
 def is_end(line: str) -> bool:
     """Whether a line of srun's means that the step cannot go on."""
-    return line.startswith(_ABORT) or _TASK.match(line) is not None
+    return line.startswith((_ABORT, _ENDED)) or _TASK.match(line) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +93,6 @@ class _Killed:
     def is_of(self, failure: Failure) -> bool:
         """Whether the task itself left this failure, as far as can be told."""
         return failure.host == self.node if self.rank is None else failure.rank == self.rank
-
-
-def _aborted(lines: Sequence[str]) -> bool:
-    """Whether a rank has ended the world; srun then complains of all tasks in any order."""
-    first = next((line for line in lines if is_end(line)), "")
-    return first.startswith(_ABORT)
 
 
 def _killed(lines: Sequence[str], status: Status | None, layout: JobLayout | None) -> _Killed | None:

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -28,6 +29,9 @@ from sestina.models.tokenizer import Tokenizer
 from sestina.telemetry.failures import Failure, write_failure
 from sestina.transport.link import Link
 from sestina.transport.world import World, check_size, join_world, leave_world, role_at, speaks_first
+
+ABORT_S = 5
+"""Given to MPI to end the world."""
 
 DRAIN_S = 0.5
 """Given to mpiexec to pass on what was printed: it drops what it has not read when the world is aborted."""
@@ -62,6 +66,8 @@ def main() -> None:
             # The ranks of a role often fail together, of one cause: the first one's word ends the world before this.
             time.sleep(2 * DRAIN_S * (not speaks_first()))
         _report(name, error, arguments.run_dir)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(ABORT_S)  # should MPI itself hang: this ends the process whatever it is doing
         MPI.COMM_WORLD.Abort(_exit_code(error))
 
 

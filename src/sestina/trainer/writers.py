@@ -24,5 +24,8 @@ def tie_writers() -> None:
 
 
 def _end_with_parent() -> None:
+    """SIGTERM reaches every process of a job before its nodes are taken back; the rank still has to save then."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -27,6 +27,7 @@ export OMP_NUM_THREADS=1
 export TORCH_COMPILE_DISABLE=1
 export PYTHONUNBUFFERED=1
 export CUDA_VISIBLE_DEVICES=''
+export MPIR_CVAR_NOLOCAL=1
 exec /home/me/sestina/.venv/bin/python -m sestina.cluster.job /scratch/runs/one \
   srun --mpi=pmi2 --export=ALL --kill-on-bad-exit=1 \
   --het-group=0 --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --distribution=block \

@@ -43,6 +43,9 @@ set -euo pipefail
 export OMP_NUM_THREADS=1
 export TORCH_COMPILE_DISABLE=1
 export PYTHONUNBUFFERED=1
+export MPIR_CVAR_NOLOCAL=1
+export GLOO_SOCKET_IFNAME=ib0
+export NCCL_SOCKET_IFNAME=ib0
 module load openmpi
 exec /home/me/sestina/.venv/bin/python -m sestina.cluster.job /scratch/runs/one \
   srun --mpi=pmix --export=ALL --kill-on-bad-exit=1 \

@@ -15,6 +15,7 @@ set -euo pipefail
 export OMP_NUM_THREADS=1
 export TORCH_COMPILE_DISABLE=1
 export PYTHONUNBUFFERED=1
+export MPIR_CVAR_NOLOCAL=1
 exec /home/me/sestina/.venv/bin/python -m sestina.cluster.job /scratch/runs/one \
   srun --mpi=pmi2 --export=ALL --kill-on-bad-exit=1 \
   --nodes=1 --ntasks=6 --ntasks-per-node=6 --cpus-per-task=8 --distribution=block \

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from sestina.cluster.layout import layout_of
 from sestina.cluster.render import Job, render
+from sestina.cluster.submit import job_environment
 from sestina.config.load import load
-from sestina.controller.world_process import rank_environment
 from tests.unit.config.helpers import composed
 
 GOLDEN = Path(__file__).parents[2] / "golden/jobs"
@@ -48,7 +48,7 @@ def text(case):
         work_dir=Path("/home/me/sestina"),
         logs=Path(folder) / "slurm",
         python="/home/me/sestina/.venv/bin/python",
-        environment=rank_environment(config),
+        environment=job_environment(config, config.cluster),
     )
     return render(job, layout_of(config, config.cluster), config.cluster)
 

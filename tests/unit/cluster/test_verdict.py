@@ -90,6 +90,10 @@ def test_a_job_that_slurm_ended_blames_no_rank():
     assert judged(said=said).said == "SLURM has ended the job: cancelled, requeued, or out of time"
 
 
+def test_what_srun_does_about_a_killed_rank_is_not_mistaken_for_the_cause():
+    assert judged(said=[*KILLED, "srun: forcing job termination"]).said == "rollout 1 (rank 2) on n3 died: Killed"
+
+
 def test_a_rank_that_was_killed_before_all_had_met_is_named_by_its_node():
     assert judged(None, said=KILLED).said == "task 1 on n3 died: Killed"
     assert judged(None, failures=[failure(0)], said=KILLED[2:]).said == "controller (rank 0) on n1 failed: why"

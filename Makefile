@@ -17,11 +17,11 @@ export OMP_NUM_THREADS := 1
 export TORCH_COMPILE_DISABLE := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # What these run is for the CPU, and its trainer refuses to start where Megatron would find a GPU.
-quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all: export CUDA_VISIBLE_DEVICES :=
+quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all test-slurm: export CUDA_VISIBLE_DEVICES :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow test-all test-sglang sglang check fmt bench bench-engine bench-packing bench-sglang bench-quickstart docs hooks clean distclean
+.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-engine bench-packing bench-sglang bench-quickstart docs hooks clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -30,13 +30,16 @@ quickstart: $(RUNTIME) ## train the built-in task on this machine's CPU
 	$(BIN)/python launch/train.py +exp=quickstart $(ARGS)
 
 test: $(DEV) ## the fast tests
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not sglang and not gpu" --timeout=240 $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not sglang and not slurm and not gpu" --timeout=240 $(ARGS)
 
 test-slow: $(DEV) ## the tests that take minutes
-	$(BIN)/pytest -m "slow and not sglang and not gpu" $(ARGS)
+	$(BIN)/pytest -m "slow and not sglang and not slurm and not gpu" $(ARGS)
 
-test-all: $(DEV) $(SGLANG)/.ready ## every test that needs no GPU
-	$(BIN)/pytest -m "not gpu" $(ARGS)
+test-all: $(DEV) $(SGLANG)/.ready ## every test that needs no GPU and no SLURM
+	$(BIN)/pytest -m "not slurm and not gpu" $(ARGS)
+
+test-slurm: $(DEV) ## jobs on a SLURM of virtual nodes on this machine; wants root, installs SLURM (Debian)
+	$(BIN)/pytest -m slurm --timeout=300 -s $(ARGS)
 
 sglang: $(SGLANG)/.ready ## the environment of SGLang's servers, for the CPU
 

@@ -22,7 +22,7 @@ from sestina.core.errors import ConfigError
 EXPERIMENTS = "exp"
 """The one group that is not in the defaults list of conf/*.yaml."""
 
-_MULTIRUN = frozenset({"-m", "--multirun"})
+MULTIRUN = frozenset({"-m", "--multirun"})
 
 _SHORT_WITH_VALUE = ("-c", "-p", "-cn", "-cp", "-cd", "-i")
 _LONG_WITH_VALUE = (
@@ -43,7 +43,7 @@ _OF_EACH_RUN = {"dir": "${hydra:sweep.dir}/${hydra:job.num}", "telemetry.wandb_g
 
 def prepare_arguments(argv: Sequence[str], conf_dir: Path) -> list[str]:
     """Return Hydra's command line for the user's; raises ConfigError with every argument that makes no sense."""
-    reader = _Reader(_groups_in(conf_dir), sweeping=not _MULTIRUN.isdisjoint(argv))
+    reader = _Reader(_groups_in(conf_dir), sweeping=not MULTIRUN.isdisjoint(argv))
     arguments = iter(argv)
     for argument in arguments:
         if argument.startswith("-"):

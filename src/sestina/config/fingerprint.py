@@ -34,6 +34,7 @@ FREE = {
     "reward.num_workers": "a reward depends on its response alone",
     "trainer.max_logprob_diff": "ends a run, and changes nothing before",
     "weights": "how weights travel; checksums hold them to every bit",
+    "cluster": "where ranks run, not what they compute",
     "deadlines": "end a run, and change nothing before",
     "telemetry": "what is recorded",
 }

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import Any, cast, get_args
 
 from omegaconf import DictConfig
@@ -82,6 +83,8 @@ class _Check:
         sections = sections_of(annotation)
         if sections and isinstance(value, dict):
             self.section(sections, cast("dict[str, object]", value), path)
+        elif sections and value is None and NoneType in options_of(annotation):
+            self.valid[path] = None
         elif sections or value == MISSING or isinstance(value, Unresolved):
             self._refuse(path, value, allowed(annotation))
         else:

@@ -3,23 +3,14 @@
 A rule is judged when every key it needs is there and valid, so a key of another `kind` of section switches it off.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
+from sestina.config.cluster_rules import CLUSTER_RULES
+from sestina.config.rule import Rule
 from sestina.config.schema import shown
 from sestina.data.sums import ANSWER_MARK
 from sestina.rollout.pages import PAGE_TOKENS, pages_for
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A demand on one key that depends on others."""
-
-    needs: tuple[str, ...]
-    """Dotted paths; the first is the one to blame."""
-    check: Callable[..., str | None]
-    """Takes the values of `needs`; None, or what would be allowed for the first."""
 
 
 def broken_rules(valid: Mapping[str, Any]) -> list[str]:
@@ -159,4 +150,5 @@ RULES = (
         check=_decay_after_warmup,
     ),
     Rule(needs=(f"{_OPTIMIZER}.min_learning_rate", f"{_OPTIMIZER}.learning_rate"), check=_at_most),
+    *CLUSTER_RULES,
 )

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge
 
 from sestina.algorithms.config import AlgorithmConfig
+from sestina.config.cluster import ClusterConfig
 from sestina.core.ranges import Count, CountOrNone, Duration, Positive, Seed, Text
 from sestina.data.config import DataConfig
 from sestina.rewards.config import RewardConfig
@@ -82,3 +83,5 @@ class RunConfig:
     eval: EvalConfig
     deadlines: DeadlinesConfig
     telemetry: TelemetryConfig
+    cluster: ClusterConfig | None = None
+    """Where a job's ranks go; None: all on the machine that starts them."""

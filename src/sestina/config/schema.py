@@ -19,7 +19,6 @@ _PLAIN: Mapping[object, str] = {
     float: "a number",
     str: "text",
     Path: "a path",
-    tuple[str, ...]: "a list of texts",
 }
 
 _NEAR = 0.7
@@ -81,19 +80,26 @@ def keys_of(section: type, at: str = "", kind: str | None = None) -> Iterator[Ke
 
 def allowed(annotation: object) -> str:
     """Say in words which values an annotation admits."""
+    options = options_of(annotation)
+    if types.NoneType in options:
+        return " or ".join([*(allowed(option) for option in options if option is not types.NoneType), "null"])
     if sections := sections_of(annotation):
         if len(sections) == 1:
             return f"a section with {', '.join(fields_of(sections[0]))}"
         return f"a section whose kind is {one_of(kind_of(section) for section in sections)}"
-    options = options_of(annotation)
-    if types.NoneType in options:
-        return " or ".join([*(allowed(option) for option in options if option is not types.NoneType), "null"])
-    if get_origin(annotation) is Literal:
-        return one_of(get_args(annotation))
-    if get_origin(annotation) is Annotated:
-        plain, *bounds = get_args(annotation)
-        return f"{_PLAIN[plain]} {_within(bounds)}"
-    return _PLAIN[annotation]
+    return _allowed_value(annotation)
+
+
+def _allowed_value(annotation: Any) -> str:  # noqa: ANN401 - an annotation
+    match get_origin(annotation), get_args(annotation):
+        case origin, (item, _) if origin is tuple:
+            return f"a list, each item {allowed(item)}"
+        case origin, values if origin is Literal:
+            return one_of(values)
+        case origin, (plain, *bounds) if origin is Annotated:
+            return f"{_PLAIN[plain]} {_within(bounds)}"
+        case _:
+            return _PLAIN[annotation]
 
 
 def one_of(values: Iterable[object]) -> str:

@@ -1,6 +1,7 @@
 """Runs a configuration on this machine: check, start the ranks, show what they do, report how it ended."""
 
 import contextlib
+import dataclasses
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ REPORT_S: Seconds = 2.0
 def launch(config: RunConfig, console: Console | None = None) -> int:
     """Run to the end and return the exit code; raises a UserError before anything is written or started."""
     console = console or Console(soft_wrap=True)
+    config = dataclasses.replace(config, cluster=None)
     run_dir = RunDir(config.dir)
     start = run_dir.plan(config)
     if start.checkpoint is not None and start.step >= config.run.steps:

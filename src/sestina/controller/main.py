@@ -13,7 +13,7 @@ from sestina.controller.loop import train
 from sestina.controller.preflight import prepare
 from sestina.controller.progress import Progress
 from sestina.controller.ranks import Ranks
-from sestina.controller.run_dir import JOURNAL, STATUS, RunDir, Start
+from sestina.controller.run_dir import JOURNAL, STATUS, STOP, RunDir, Start
 from sestina.controller.session import Session
 from sestina.controller.stop import StopRequest
 from sestina.core.errors import SestinaError
@@ -58,7 +58,9 @@ async def _run(config: RunConfig, world: World, run_dir: RunDir, progress: Progr
         progress.watch(ranks.processes)
         progress.phase("prompts, rewards and ranks to be ready")
         pump = tasks.create_task(ranks.pump())
+        watch = tasks.create_task(stop.watch(run_dir.file(STOP)))
         await _control(config, run_dir, ranks, progress, stop, tasks)
+        watch.cancel()
         pump.cancel()
 
 

@@ -1,11 +1,15 @@
 """The run directory: where everything of a run lies, who holds it, and what it holds already.
 
 config.yaml  metrics.jsonl  journal.jsonl  status.json  traces/  wandb/  summary.png
+stop  failures/  slurm/{job.sh, job, 12.log}
 checkpoints/step_000010/{controller.json, config.yaml, trainer/, model/}
 """
 
+import errno
 import fcntl
 import os
+import shutil
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +20,7 @@ from sestina.core.errors import RunDirError
 from sestina.telemetry.metrics import FILE_NAME as METRICS
 
 CONFIG, STATUS, JOURNAL, SUMMARY = "config.yaml", "status.json", "journal.jsonl", "summary.png"
-LOGS = "logs"
-"""Directory of what servers print."""
+STOP, FAILURES, LOGS = "stop", "failures", "logs"
 _LOCK, _CHECKPOINTS, _STEP = "lock", "checkpoints", "step_"
 
 
@@ -67,9 +70,19 @@ class RunDir:
         return Start(step=step_of(found), checkpoint=found)
 
     def write(self, config: RunConfig) -> None:
-        """Write the configuration into the directory, which must be held, and forget the status of a former run."""
+        """Write the configuration into the directory, which must be held, and forget how a former run ended."""
         write_resolved(config, self.path / CONFIG)
+        self.forget_end()
+
+    def forget_end(self) -> None:
+        """Remove the status, the failures and the wish to stop of a former run.
+
+        The file of wishes stays, empty: a file system shared by nodes may remember for half a minute that a file was
+        not there, but shows what an existing one holds to whoever opens it anew.
+        """
         self.file(STATUS).unlink(missing_ok=True)
+        shutil.rmtree(self.file(FAILURES), ignore_errors=True)
+        self.file(STOP).write_bytes(b"")
 
     def hold(self) -> None:
         """Make the directory and keep other runs out until this process ends; raises RunDirError when one is in."""
@@ -77,14 +90,14 @@ class RunDir:
         self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(self._lock, 32, 0).decode() or "unknown"
+        except OSError as error:
+            holder = os.pread(self._lock, 256, 0).decode() or "unknown"
             os.close(self._lock)
-            raise RunDirError(
-                f"{self.path} is held by a live run (pid {holder}); stop it, or choose another dir"
-            ) from None
+            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+                raise RunDirError(f"{self.path}: its file system cannot lock files: {error.strerror}") from None
+            raise RunDirError(f"{self.path} is held by a live run ({holder}); stop it, or choose another dir") from None
         os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+        os.pwrite(self._lock, _whoami().encode(), 0)
 
     def release(self) -> None:
         """Let other runs in."""
@@ -109,6 +122,11 @@ class RunDir:
             raise RunDirError(f"{self.path}: {nearest} is not a directory")
         if not os.access(nearest, os.W_OK | os.X_OK):
             raise RunDirError(f"{self.path}: {nearest} is not writable")
+
+
+def _whoami() -> str:
+    job = os.environ.get("SLURM_JOB_ID")
+    return f"pid {os.getpid()} on {socket.gethostname()}" + (f", job {job}" if job else "")
 
 
 def step_of(checkpoint: Path) -> int:

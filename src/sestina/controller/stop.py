@@ -1,12 +1,18 @@
-"""Somebody asks the run to stop: a first SIGINT or SIGTERM. A second one ends the process at once."""
+"""Somebody asks the run to stop: a first SIGINT or SIGTERM, or a word in a file. A second signal ends the process."""
 
 import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from pathlib import Path
+
+from sestina.controller.ending import end_if_over
+from sestina.core.units import Seconds
 
 _log = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+LOOK_S: Seconds = 0.5
+"""How often the file is read."""
 
 
 class StopRequest:
@@ -29,6 +35,18 @@ class StopRequest:
         for other in SIGNALS:
             loop.remove_signal_handler(other)
             signal.signal(other, signal.SIG_DFL)
+        self._ask()
+
+    async def watch(self, path: Path) -> None:
+        """Read, until cancelled, a file that may come to hold why to stop; who writes it may be on another node."""
+        while True:
+            end_if_over(path)
+            if not self.asked and path.exists() and (why := path.read_text(encoding="utf-8").strip()):
+                _log.warning("%s: leaving after this step", why)
+                self._ask()
+            await asyncio.sleep(LOOK_S)
+
+    def _ask(self) -> None:
         self.asked = True
         if self.on_ask is not None:
             self.on_ask()

@@ -4,8 +4,11 @@ Whatever ends a rank early is printed once, under its name, and ends the whole w
 """
 
 import argparse
+import contextlib
 import logging
+import os
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -16,13 +19,19 @@ from mpi4py import MPI
 
 from sestina.config.resolved import read_resolved
 from sestina.config.run import RunConfig
+from sestina.controller.ending import end_when_over
+from sestina.controller.node import claim_gpus, meeting_host
 from sestina.controller.progress import STEP_LINES
-from sestina.controller.run_dir import CONFIG, LOGS
+from sestina.controller.run_dir import CONFIG, FAILURES, LOGS, STOP
 from sestina.core.errors import SestinaError, UserError
 from sestina.models.shape import read_shape
 from sestina.models.tokenizer import Tokenizer
+from sestina.telemetry.failures import Failure, write_failure
 from sestina.transport.link import Link
-from sestina.transport.world import World, join_world, leave_world
+from sestina.transport.world import World, check_size, join_world, leave_world, role_at, speaks_first
+
+ABORT_S = 5
+"""Given to MPI to end the world."""
 
 DRAIN_S = 0.5
 """Given to mpiexec to pass on what was printed: it drops what it has not read when the world is aborted."""
@@ -31,17 +40,19 @@ DRAIN_S = 0.5
 def main() -> None:
     """Play a role until the run ends; the exit code is that of the error that ended it, 0 when none did."""
     arguments = _arguments()
-    _set_up_logging(arguments.role, step_lines=not arguments.quiet)
-    if arguments.role != "controller":
-        # Signals are for the controller, which lets the other ranks go.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     rank, world = MPI.COMM_WORLD.Get_rank(), None
-    name = f"{arguments.role} (rank {rank})"
+    name = f"{arguments.roles} (rank {rank})"
     try:
+        check_size()
+        role = role_at(arguments.roles, rank)
+        name = f"{role} (rank {rank})"
+        _set_up_logging(role, step_lines=not arguments.quiet)
+        if role != "controller":
+            # Signals are for the controller, which lets the other ranks go.
+            end_when_over(arguments.run_dir / STOP)
         config = read_resolved(arguments.run_dir / CONFIG)
         world = join_world(
-            arguments.role,
+            role,
             num_rollouts=config.rollout.num_instances,
             num_trainers=config.trainer.num_ranks,
             limit_s=config.deadlines.start_s,
@@ -53,13 +64,16 @@ def main() -> None:
     except BaseException as error:  # noqa: BLE001 - the supervisor: reports what it caught and ends the world
         if world is None or world.index:
             # The ranks of a role often fail together, of one cause: the first one's word ends the world before this.
-            time.sleep(2 * DRAIN_S * (rank > 0))
-        _report(name, error)
+            time.sleep(2 * DRAIN_S * (not speaks_first()))
+        _report(name, error, arguments.run_dir)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(ABORT_S)  # should MPI itself hang: this ends the process whatever it is doing
         MPI.COMM_WORLD.Abort(_exit_code(error))
 
 
 def _play(config: RunConfig, world: World) -> None:
     """Only the role's own libraries are imported: the controller needs no torch, a rollout rank no Megatron."""
+    claim_gpus(config, world.role, world.index)
     match world.role:
         case "controller":
             from sestina.controller import main as controller  # noqa: PLC0415
@@ -110,13 +124,21 @@ def _play_trainer(config: RunConfig, world: World) -> None:
         checkpoint_s=config.deadlines.checkpoint_s,
     )
     limits = config.deadlines
-    worker.run(
-        job, world, host=config.weights.host, start_s=limits.start_s, silence_s=limits.silence_s, stop_s=limits.stop_s
-    )
+    host = meeting_host(config)
+    worker.run(job, world, host=host, start_s=limits.start_s, silence_s=limits.silence_s, stop_s=limits.stop_s)
 
 
-def _report(name: str, error: BaseException) -> None:
-    """Print what ended this rank: the message of an error that is the user's to mend, else the whole traceback."""
+def _report(name: str, error: BaseException, run_dir: Path) -> None:
+    """Print what ended this rank: the message of an error that is the user's to mend, else the whole traceback.
+
+    In a job the same is left in the run directory, for whoever says how the job ended.
+    """
+    if "SLURM_PROCID" in os.environ:
+        why = str(error) if isinstance(error, SestinaError) else f"{type(error).__name__}: {error}"
+        rank, host = int(os.environ["SLURM_PROCID"]), socket.gethostname()
+        failure = Failure(rank=rank, name=name, host=host, exit_code=_exit_code(error), why=why, at=time.time())
+        with contextlib.suppress(OSError):  # a run directory that cannot be written may be what it failed of
+            write_failure(run_dir / FAILURES, failure)
     lines = str(error) if isinstance(error, UserError) else "".join(traceback.format_exception(error)).rstrip()
     sys.stdout.flush()
     sys.stderr.write(f"\n{name} failed:\n{lines}\n")
@@ -143,7 +165,7 @@ def _set_up_logging(role: str, *, step_lines: bool) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sestina.controller.rank", description="one rank of a run")
-    parser.add_argument("role", choices=("controller", "rollout", "trainer"))
+    parser.add_argument("roles", help="the role, or in a world of mixed components `controller@0,trainer@1`")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--quiet", action="store_true", help="no line per step: a live display shows them")
     return parser.parse_args()

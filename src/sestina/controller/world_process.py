@@ -27,13 +27,20 @@ def world_command(config: RunConfig, *, quiet: bool) -> list[str]:
 
 
 def world_environment(config: RunConfig) -> dict[str, str]:
-    """Return this environment with one thread per rank: they share cores, and threads that wait for others spin."""
+    """Return this environment for ranks of this machine alone."""
+    # In a job's environment mpiexec would start ranks on the job's nodes, through srun.
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "PMI_", "PMIX_"))}
+    # All ranks are on this machine: nothing needs to listen beyond it.
+    return {**own, **rank_environment(config), "GLOO_SOCKET_IFNAME": "lo", "HYDRA_IFACE": "lo"}
+
+
+def rank_environment(config: RunConfig) -> dict[str, str]:
+    """Return what every rank needs: one thread, since ranks share cores and threads that wait for others spin; pure."""
     fixed = {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1", "PYTHONUNBUFFERED": "1"}
     if config.trainer.device == config.rollout.engine.device == "cpu":
         # Megatron would otherwise find a GPU that the run is not to use.
         fixed["CUDA_VISIBLE_DEVICES"] = ""
-    # All ranks are on this machine: nothing needs to listen beyond it.
-    return {**os.environ, **fixed, "GLOO_SOCKET_IFNAME": "lo", "HYDRA_IFACE": "lo"}
+    return fixed
 
 
 class WorldProcess:

@@ -14,6 +14,7 @@ from megatron.core.transformer.module import MegatronModule
 
 from sestina.core.errors import ModelError
 from sestina.core.units import Version
+from sestina.trainer.writers import tie_writers
 
 
 def save(
@@ -26,6 +27,7 @@ def save(
     """Write the state below an existing empty directory; collective."""
     state = _state(model, optimizer, loading=False)
     state |= {"scheduler": scheduler.state_dict(), "version": version}
+    tie_writers()
     dist_checkpointing.save(state, str(directory))
     dist.barrier()
 

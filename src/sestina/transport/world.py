@@ -3,7 +3,7 @@
 import os
 import socket
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from mpi4py import MPI
 
@@ -13,6 +13,7 @@ from sestina.transport.messages import Role
 from sestina.transport.mpi import poll_until
 
 _ROLES: tuple[Role, ...] = ("controller", "rollout", "trainer")
+_STARTED = "SLURM_STEP_NUM_TASKS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,37 @@ def join_world(role: Role, *, num_rollouts: int, num_trainers: int, limit_s: Sec
     layout = Layout(controller=found["controller"][0], rollouts=found["rollout"], trainers=found["trainer"])
     peers = comm.Split(_ROLES.index(role), comm.Get_rank())
     return World(comm=comm, peers=peers, layout=layout, role=role)
+
+
+def role_at(words: str, rank: int) -> Role:
+    """Return the role of a world rank: `controller@0,trainer@1` gives each role's first rank, a lone role is anyone's.
+
+    Raises ConfigError for anything else.
+    """
+    found: str | None = None
+    for word in words.split(","):
+        role, _, first = word.partition("@")
+        if role not in _ROLES or not (first.isdigit() or (first == "" and role == words)):
+            raise ConfigError([f"{words!r} are no roles; a role is one of {', '.join(_ROLES)}"])
+        found = role if int(first or 0) <= rank else found
+    if found is None:
+        raise ConfigError([f"rank {rank} has none of the roles {words!r}"])
+    return cast("Role", found)
+
+
+def check_size() -> None:
+    """Raise ConfigError when srun started more processes than this one's world has: each then is a world of its own."""
+    started, size = int(os.environ.get(_STARTED, "0")), MPI.COMM_WORLD.Get_size()
+    if started and size != started:
+        raise ConfigError([
+            f"cluster.mpi: srun started {started} ranks, MPI sees a world of {size}; {MPI.get_vendor()[0]} and srun's "
+            "--mpi do not fit: MPICH takes 'pmi2', Open MPI 'pmix' (`srun --mpi=list` says what there is)"
+        ])  # fmt: skip
+
+
+def speaks_first() -> bool:
+    """Whether this rank reports at once what others may report too: the first one of the world, or of srun's step."""
+    return MPI.COMM_WORLD.Get_rank() == 0 and int(os.environ.get("SLURM_PROCID", "0")) == 0
 
 
 def leave_world(world: World, limit_s: Seconds) -> None:

@@ -9,8 +9,8 @@ from sestina.core.ranges import Count, Duration, Text
 class WeightsConfig:
     """How weights reach the rollout ranks."""
 
-    host: Text
-    """Address of the trainer's interface at which rollout ranks meet it."""
+    host: Text | None
+    """Address of the trainer's interface at which rollout ranks meet it; None: found where the trainer runs."""
     bucket_bytes: Count
     timeout_s: Duration
     """For joining the group, and for each bucket."""

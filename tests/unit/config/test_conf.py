@@ -6,11 +6,13 @@ from sestina.config.load import load
 from sestina.core.errors import ConfigError
 from tests.unit.config.helpers import CONF, FILES, composed
 
+CUDA = ("trainer.device=cuda", "rollout.engine.device=cuda")
 COMPANIONS = {
     "data=files": FILES[1:],
     "reward=math": FILES[:2],
     "reward=function": (*FILES[:2], "reward.path=grading:grade"),
     "model=checkpoint": ("model.path=models/mine",),
+    "cluster=gpu": ("rollout.num_instances=24", "trainer.num_ranks=8", *CUDA),
 }
 """What a group file cannot be used without."""
 

@@ -103,7 +103,7 @@ PINNED_CHANGES = words(
 
 def test_every_key_of_the_usual_run_is_either_free_or_pinned():
     fixed = {"run.mode", "data.kind", "rollout.engine.kind", "algorithm.kind", "reward.kind", "reward.answer_mark"}
-    fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel"}
+    fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel", "cluster"}
     listed = [change.partition("=")[0] for change in ALLOWED_CHANGES + PINNED_CHANGES]
     assert sorted([*listed, *fixed]) == sorted(as_flat_dict(load(changed())))
 

@@ -70,7 +70,7 @@ def test_a_directory_is_held_by_one_process_until_it_ends(config):
     )
     try:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(RunDirError, match=rf"held by a live run \(pid {holder.pid}\)"):
+        with pytest.raises(RunDirError, match=rf"held by a live run \(pid {holder.pid} on "):
             RunDir(config.dir).hold()
     finally:
         holder.communicate("")

@@ -1,0 +1,40 @@
+"""Trains on a cluster: python launch/submit.py +exp=NAME [key=value ...] [--multirun] [--dry-run | --local]."""
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from sestina.cluster.submit import plan_jobs, show_jobs, submit_jobs
+from sestina.config.sweep import runs_of
+from sestina.controller.launcher import launch
+from sestina.core.errors import ConfigError, SestinaError
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+OWN = {"--dry-run", "--local"}
+
+
+def main(argv: list[str]) -> int:
+    """Submit every run of a command line, or show what would be submitted, or run them here one after the other."""
+    given = [argument for argument in argv if argument not in OWN]
+    if not any(argument.lstrip("+").startswith("exp=") for argument in given):
+        raise ConfigError([f"no experiment is named; add +exp=NAME, one of {', '.join(_experiments())}"])
+    runs = runs_of(given, CONF)
+    console = Console(soft_wrap=True)
+    if "--local" in argv:
+        return next((code for run in runs if (code := launch(run, console))), 0)
+    plans = plan_jobs(runs)
+    show_jobs(plans, console) if "--dry-run" in argv else submit_jobs(plans, console)
+    return 0
+
+
+def _experiments() -> list[str]:
+    return sorted(path.stem for path in (CONF / "exp").glob("*.yaml"))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except SestinaError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_code)

@@ -1,0 +1,14 @@
+"""What a rule between keys is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A demand on one key that depends on others."""
+
+    needs: tuple[str, ...]
+    """Dotted paths; the first is the one to blame."""
+    check: Callable[..., str | None]
+    """Takes the values of `needs`; None, or what would be allowed for the first."""

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+#SBATCH --job-name=quickstart_slurm
+#SBATCH --chdir=/home/me/sestina
+#SBATCH --output=/scratch/runs/one/slurm/%j.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --signal=B:USR1@600
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=8
+#SBATCH --time=1440
+#SBATCH --partition=long
+#SBATCH --account=ours
+#SBATCH --qos=high
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH hetjob
+#SBATCH --nodes=3
+#SBATCH --ntasks=24
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=8
+#SBATCH --gpus-per-node=8
+#SBATCH --time=1440
+#SBATCH --partition=long
+#SBATCH --account=ours
+#SBATCH --qos=high
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH hetjob
+#SBATCH --nodes=1
+#SBATCH --ntasks=8
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=8
+#SBATCH --gpus-per-node=8
+#SBATCH --time=1440
+#SBATCH --partition=long
+#SBATCH --account=ours
+#SBATCH --qos=high
+#SBATCH --exclusive
+#SBATCH --mem=0
+set -euo pipefail
+export OMP_NUM_THREADS=1
+export TORCH_COMPILE_DISABLE=1
+export PYTHONUNBUFFERED=1
+export MPIR_CVAR_NOLOCAL=1
+export GLOO_SOCKET_IFNAME=ib0
+export NCCL_SOCKET_IFNAME=ib0
+module load openmpi
+exec /home/me/sestina/.venv/bin/python -m sestina.cluster.job /scratch/runs/one \
+  srun --mpi=pmix --export=ALL --kill-on-bad-exit=1 \
+  --het-group=0 --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=8 --distribution=block \
+    /home/me/sestina/.venv/bin/python -m mpi4py -m sestina.controller.rank controller@0 /scratch/runs/one : \
+  --het-group=1 --nodes=3 --ntasks=24 --ntasks-per-node=8 --cpus-per-task=8 --distribution=block \
+    /home/me/sestina/.venv/bin/python -m mpi4py -m sestina.controller.rank rollout@1 /scratch/runs/one : \
+  --het-group=2 --nodes=1 --ntasks=8 --ntasks-per-node=8 --cpus-per-task=8 --distribution=block \
+    /home/me/sestina/.venv/bin/python -m mpi4py -m sestina.controller.rank trainer@25 /scratch/runs/one

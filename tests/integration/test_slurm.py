@@ -1,0 +1,213 @@
+"""On a real SLURM of virtual nodes: whatever ends a job, the weights are those of a run that nothing has disturbed."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.slurm_jobs import BASE, STEPS, Job, command_line, refused, rolling_out, run, submitted, until
+from tests.integration.worlds import ROOT, small_model, train
+
+pytestmark = [pytest.mark.slurm, pytest.mark.mpi]
+SOON_S = 15
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """Six nodes with four GPUs that are none; up in a second once the packages are there."""
+    folder = Path(tempfile.mkdtemp(prefix="slurm", dir="/tmp"))  # sockets below it: a short path
+    here = [str(ROOT / "slurm/local.sh")]
+    options = ["-d", str(folder), "-n", "6", "-g", "4", "-i", "42"]
+    if os.getuid() != 0:
+        pytest.skip("slurm/local.sh wants root")
+    up = subprocess.run([*here, "up", *options], capture_output=True, text=True, timeout=300, check=False)
+    if "apt-get failed" in up.stderr:
+        pytest.skip(f"SLURM cannot be installed here: {up.stderr}")
+    assert up.returncode == 0, up.stderr
+    before = dict(os.environ)
+    os.environ |= {"SLURM_CONF": str(folder / "etc/slurm.conf"), "SESTINA_PYTHON": sys.executable}
+    yield folder
+    subprocess.run([*here, "down", *options[:2], "--purge"], timeout=120, check=True, capture_output=True)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return small_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory, model):
+    """The same configuration on this machine, by mpiexec."""
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    done = train(folder, model, BASE, run__steps=STEPS, run__checkpoint_every=1)
+    assert done.code == 0, done.output
+    return done
+
+
+def assert_finished(job, straight):
+    assert job.wait() == "COMPLETED", job.log
+    assert "finished: 3 steps" in job.log
+    assert job.metric("rollout/tokens_crc32") == straight.metric("rollout/tokens_crc32")
+    assert job.model() == straight.model(STEPS)
+
+
+def test_sbatch_run_sh_gives_the_weights_of_a_run_on_one_machine(tmp_path, model, straight):
+    printed = tmp_path / "submit.log"
+    words = command_line(tmp_path / "run", model, {})
+    done = run("sbatch", "--parsable", f"--output={printed}", "slurm/run.sh", *words)
+    submission = Job(number=int(done.stdout), dir=tmp_path)
+    assert submission.wait() == "COMPLETED", printed.read_text()
+    job = Job(number=int(re.search(r"^job (\d+):", printed.read_text(), re.MULTILINE)[1]), dir=tmp_path / "run")
+    assert f"log {job.dir}/slurm/{job.number}.log" in printed.read_text()
+    assert_finished(job, straight)
+    assert job.shown("Restarts") == "0"
+    print(f"start of the job to first dispatched request: {job.first_dispatch_s():.1f} s")
+
+
+@pytest.mark.parametrize("role", ["rollout 1 (rank 2)", "trainer 0 (rank 4)", "controller (rank 0)"])
+def test_a_killed_rank_ends_the_job_under_its_name_and_the_same_command_continues(tmp_path, model, straight, role):
+    job = submitted(tmp_path / "run", model, run__steps=50)
+    seconds = job.kill(role)
+    print(f"{role} killed: the job was over after {seconds:.1f} s")
+    assert seconds < SOON_S
+    assert job.state == "FAILED"
+    assert re.search(rf"start 1: {re.escape(role)} on n\d died: Killed \(log: .*{job.number}.log\)$", job.log.rstrip())
+    assert_finished(submitted(tmp_path / "run", model), straight)
+
+
+@pytest.mark.parametrize("role", ["rollout 1 (rank 2)", "trainer 0 (rank 4)"])
+def test_a_rank_that_hangs_is_noticed(tmp_path, model, role):
+    slow = {"reward__path": "tests.integration.rewards:slow", "reward__timeout_s": 60, "algorithm__batch_size": 4}
+    job = submitted(tmp_path / "run", model, algorithm__minibatches=1, deadlines__silence_s=4, **slow)
+    job.wait_for(lambda status: "4 of 4 responses left" in status.phase)
+    time.sleep(1)
+    status = job.wait_for(lambda status: True)
+    pid = next(rank.pid for rank in status.ranks if rank.name == role)
+    os.kill(pid, signal.SIGSTOP)
+    start = time.monotonic()
+    assert job.wait() == "FAILED"
+    print(f"{role} hung: the job was over after {time.monotonic() - start:.1f} s")
+    assert time.monotonic() - start < SOON_S
+    assert f"controller (rank 0) on n1 failed: waited 4 s for a sign of life from {role}" in job.log
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_requeue_in_the_middle_of_a_step_continues(tmp_path, model, straight):
+    job = submitted(tmp_path / "run", model)
+    job.wait_for(rolling_out)
+    assert run("scontrol", "requeue", str(job.number)).returncode == 0
+    assert_finished(job, straight)
+    assert job.shown("Restarts") == "1"
+
+
+def test_a_requeue_after_a_kill_where_ranks_share_a_node(tmp_path, model, straight):
+    """The second start has the first one's number, and finds what that one's MPI left in shared memory."""
+    job = submitted(tmp_path / "run", model, cluster__layout="single")
+    assert job.kill("rollout 1 (rank 2)") < SOON_S
+    assert "rollout 1 (rank 2) on n1 died: Killed" in job.log.splitlines()[-1]
+    assert run("scontrol", "requeue", str(job.number)).returncode == 0
+    until(lambda: "start 2: finished: 3 steps" in job.log, lambda: f"the second start:\n{job.log}")
+    assert_finished(job, straight)
+
+
+def test_a_job_whose_time_is_nearly_up_saves_and_queues_again(tmp_path, model, straight):
+    job = submitted(tmp_path / "run", model)
+    job.wait_for(rolling_out)
+    assert run("scancel", "--batch", "--signal=USR1", str(job.number)).returncode == 0
+    start = time.monotonic()
+    until(lambda: job.state != "RUNNING", "the job to leave")
+    print(f"asked to stop: the job had left after {time.monotonic() - start:.1f} s")
+    assert_finished(job, straight)
+    assert job.shown("Restarts") == "1"
+    assert f"job {job.number} is queued again" in job.log
+    assert job.log.count("finished: 3 steps") == 1
+
+
+def test_a_cancelled_job_stays_cancelled(tmp_path, model):
+    job = submitted(tmp_path / "run", model, run__steps=50)
+    job.wait_for(rolling_out)
+    run("scancel", "--full", "--signal=TERM", str(job.number))
+    run("scancel", str(job.number))
+    assert job.wait() == "CANCELLED"
+    assert "is queued again" not in job.log
+
+
+@pytest.mark.parametrize(("layout", "nodes"), [("het-shared", 4), ("single", 1)])
+def test_other_layouts(tmp_path, model, straight, layout, nodes):
+    job = submitted(tmp_path / "run", model, cluster__layout=layout)
+    status = job.wait_for(rolling_out)
+    assert len({rank.host for rank in status.ranks}) == nodes
+    assert_finished(job, straight)
+
+
+def test_ranks_that_share_nodes(tmp_path, model, straight):
+    job = submitted(tmp_path / "run", model, cluster__cpu_ranks_per_node=2)
+    hosts = [rank.host for rank in job.wait_for(rolling_out).ranks if rank.name.startswith("rollout")]
+    assert hosts[0] == hosts[1] != hosts[2]
+    assert_finished(job, straight)
+
+
+def test_another_pmi_than_the_mpi_speaks_is_said(tmp_path, model):
+    """Without one, every rank is a world of its own."""
+    held = submitted(tmp_path / "run", model, cluster__options="[--hold]")
+    run("scancel", str(held.number))
+    script = tmp_path / "run/slurm/job.sh"
+    text = script.read_text()
+    script.write_text(text.replace("--mpi=pmi2", "--mpi=none").replace("#SBATCH --hold\n", ""))
+    start = time.monotonic()
+    job = Job(number=int(run("sbatch", "--parsable", str(script)).stdout), dir=tmp_path / "run")
+    assert job.wait(60) == "FAILED"
+    print(f"a wrong pmi flavour was said after {time.monotonic() - start:.1f} s")
+    assert job.shown("ExitCode") == "2:0"
+    assert "cluster.mpi: srun started 5 ranks, MPI sees a world of 1" in job.log
+    assert "MPICH takes 'pmi2'" in job.log.splitlines()[-1]
+
+
+def test_a_model_that_vanishes_before_the_job_starts(tmp_path, model):
+    copy = shutil.copytree(model, tmp_path / "model")
+    job = submitted(tmp_path / "run", copy, cluster__options="[--hold]")
+    shutil.rmtree(copy)
+    for number in range(3):
+        run("scontrol", "release", str(job.number + number))
+    assert job.wait(60) == "FAILED"
+    assert job.shown("ExitCode") == "2:0"
+    assert re.search(r"\(rank \d\) on n\d failed: .*config.json: no such file.*\(log: ", job.log.splitlines()[-1])
+
+
+def test_what_cannot_be_submitted(tmp_path, model):
+    assert "config.json: no such file" in refused(tmp_path / "run", tmp_path / "nowhere")
+    few = refused(tmp_path / "run", model, rollout__num_instances=9)
+    assert "'het' needs 11 nodes (controller 1, rollout 9, trainer 1), the default partition has 6" in few
+    assert "'gone' is no partition of this cluster; it has low, main" in refused(
+        tmp_path / "run", model, cluster__partition="gone"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_queued_run_keeps_its_directory(tmp_path, model):
+    job = submitted(tmp_path / "run", model, cluster__options="[--hold]")
+    assert f"has a job already: {job.number}, PENDING" in refused(tmp_path / "run", model)
+    run("scancel", str(job.number))
+    job.wait()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [([], "no experiment is named; add +exp=NAME"), (["+exp=quickstart_slrm"], "did you mean 'quickstart_slurm'?")],
+)
+def test_run_sh_without_an_experiment(tmp_path, words, said):
+    printed = tmp_path / "submit.log"
+    number = run("sbatch", "--parsable", f"--output={printed}", "slurm/run.sh", *words).stdout
+    job = Job(number=int(number), dir=tmp_path)
+    assert job.wait(60) == "FAILED"
+    assert job.shown("ExitCode") == "2:0"
+    assert said in printed.read_text()

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from tests.integration.worlds import small_model, train
+from tests.integration.worlds import BASE, small_model, train
 
 pytestmark = pytest.mark.mpi
 
@@ -41,6 +41,17 @@ def test_everything_wrong_with_a_configuration_is_said_at_once(tmp_path, model):
 
 def test_a_missing_model(tmp_path, model):
     assert "config.json: no such file" in refused(tmp_path, tmp_path / "nowhere")
+
+
+def test_an_sglang_environment_that_is_not_there(tmp_path, model):
+    output = refused(
+        tmp_path,
+        model,
+        base=(*BASE, "rollout.engine=sglang"),
+        rollout__engine__python=tmp_path / "python",
+        rollout__engine__max_step_tokens=None,
+    )
+    assert f"rollout.engine.python: '{tmp_path}/python' is not an executable file; `make sglang` sets up" in output
 
 
 def test_truncated_weights(tmp_path, model):

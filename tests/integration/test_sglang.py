@@ -117,6 +117,17 @@ def test_an_aborted_chunk_leaves_what_it_has(engine):
     np.testing.assert_array_equal(result.tokens, whole.tokens[: len(result.tokens)])
 
 
+def test_an_abort_at_once_ends_that_chunk_alone(engine):
+    requests = make_requests(SHAPE, groups=2)
+    for request in requests:
+        engine.submit(request)
+    engine.abort([requests[0].id])
+    results = finish(engine, [])
+    assert (results[requests[0].id].finish, len(results[requests[0].id].tokens)) == ("abort", 0)
+    expected = finish(embedded(), requests[1:])
+    assert_same({id: output for id, output in outputs(results).items() if id in expected}, outputs(expected))
+
+
 def test_a_token_is_drawn_with_its_probability(engine, folder):
     """20,000 first tokens of one prompt against the model's own distribution."""
     draws = 20_000
@@ -259,7 +270,9 @@ def test_a_python_without_sglang_is_named(folder, tmp_path):
 
 def test_a_server_that_is_never_ready_is_given_up(folder, tmp_path):
     os.symlink(folder / "model", tmp_path / "model")
-    with pytest.raises(EngineError, match=r"waited 1 s for SGLang to be ready; the end of .*sglang.log"):
+    with pytest.raises(
+        EngineError, match=r"waited 1 s \(rollout.engine.start_s\) for SGLang to be ready; the end of .*sglang.log"
+    ):
         start(tmp_path, dataclasses.replace(CONFIG, start_s=1))
 
 

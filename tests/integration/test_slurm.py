@@ -12,11 +12,22 @@ from pathlib import Path
 
 import pytest
 
+from sestina.bench.asked import at_most
+from sestina.telemetry.measurements import write_measurements
 from tests.integration.slurm_jobs import BASE, STEPS, Job, command_line, refused, rolling_out, run, submitted, until
 from tests.integration.worlds import ROOT, small_model, train
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi]
 SOON_S = 15
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Takes (name, seconds, at most) and writes what the tests have measured to out/measurements."""
+    figures = []
+    yield lambda name, seconds, bound: figures.append(at_most(name, seconds, "s", bound))
+    if figures:
+        write_measurements("slurm", figures, ROOT / "out/measurements")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,7 +71,7 @@ def assert_finished(job, straight):
     assert job.model() == straight.model(STEPS)
 
 
-def test_sbatch_run_sh_gives_the_weights_of_a_run_on_one_machine(tmp_path, model, straight):
+def test_sbatch_run_sh_gives_the_weights_of_a_run_on_one_machine(tmp_path, model, straight, measured):
     printed = tmp_path / "submit.log"
     words = command_line(tmp_path / "run", model, {})
     done = run("sbatch", "--parsable", f"--output={printed}", "slurm/run.sh", *words)
@@ -70,14 +81,16 @@ def test_sbatch_run_sh_gives_the_weights_of_a_run_on_one_machine(tmp_path, model
     assert f"log {job.dir}/slurm/{job.number}.log" in printed.read_text()
     assert_finished(job, straight)
     assert job.shown("Restarts") == "0"
-    print(f"start of the job to first dispatched request: {job.first_dispatch_s():.1f} s")
+    measured("start of the job to first dispatched request", job.first_dispatch_s(), 5)
 
 
 @pytest.mark.parametrize("role", ["rollout 1 (rank 2)", "trainer 0 (rank 4)", "controller (rank 0)"])
-def test_a_killed_rank_ends_the_job_under_its_name_and_the_same_command_continues(tmp_path, model, straight, role):
+def test_a_killed_rank_ends_the_job_under_its_name_and_the_same_command_continues(
+    tmp_path, model, straight, role, measured
+):
     job = submitted(tmp_path / "run", model, run__steps=50)
     seconds = job.kill(role)
-    print(f"{role} killed: the job was over after {seconds:.1f} s")
+    measured(f"{role} killed: until the job was over", seconds, SOON_S)
     assert seconds < SOON_S
     assert job.state == "FAILED"
     assert re.search(rf"start 1: {re.escape(role)} on n\d died: Killed \(log: .*{job.number}.log\)$", job.log.rstrip())
@@ -85,7 +98,7 @@ def test_a_killed_rank_ends_the_job_under_its_name_and_the_same_command_continue
 
 
 @pytest.mark.parametrize("role", ["rollout 1 (rank 2)", "trainer 0 (rank 4)"])
-def test_a_rank_that_hangs_is_noticed(tmp_path, model, role):
+def test_a_rank_that_hangs_is_noticed(tmp_path, model, role, measured):
     slow = {"reward__path": "tests.integration.rewards:slow", "reward__timeout_s": 60, "algorithm__batch_size": 4}
     job = submitted(tmp_path / "run", model, algorithm__minibatches=1, deadlines__silence_s=4, **slow)
     job.wait_for(lambda status: "4 of 4 responses left" in status.phase)
@@ -95,8 +108,9 @@ def test_a_rank_that_hangs_is_noticed(tmp_path, model, role):
     os.kill(pid, signal.SIGSTOP)
     start = time.monotonic()
     assert job.wait() == "FAILED"
-    print(f"{role} hung: the job was over after {time.monotonic() - start:.1f} s")
-    assert time.monotonic() - start < SOON_S
+    seconds = time.monotonic() - start
+    measured(f"{role} hung, silence_s 4: until the job was over", seconds, SOON_S)
+    assert seconds < SOON_S
     assert f"controller (rank 0) on n1 failed: waited 4 s for a sign of life from {role}" in job.log
     assert not Path(f"/proc/{pid}").exists()
 
@@ -119,13 +133,13 @@ def test_a_requeue_after_a_kill_where_ranks_share_a_node(tmp_path, model, straig
     assert_finished(job, straight)
 
 
-def test_a_job_whose_time_is_nearly_up_saves_and_queues_again(tmp_path, model, straight):
+def test_a_job_whose_time_is_nearly_up_saves_and_queues_again(tmp_path, model, straight, measured):
     job = submitted(tmp_path / "run", model)
     job.wait_for(rolling_out)
     assert run("scancel", "--batch", "--signal=USR1", str(job.number)).returncode == 0
     start = time.monotonic()
     until(lambda: job.state != "RUNNING", "the job to leave")
-    print(f"asked to stop: the job had left after {time.monotonic() - start:.1f} s")
+    measured("asked to stop by USR1: until the run had left", time.monotonic() - start, 60)
     assert_finished(job, straight)
     assert job.shown("Restarts") == "1"
     assert f"job {job.number} is queued again" in job.log
@@ -156,7 +170,7 @@ def test_ranks_that_share_nodes(tmp_path, model, straight):
     assert_finished(job, straight)
 
 
-def test_another_pmi_than_the_mpi_speaks_is_said(tmp_path, model):
+def test_another_pmi_than_the_mpi_speaks_is_said(tmp_path, model, measured):
     """Without one, every rank is a world of its own."""
     held = submitted(tmp_path / "run", model, cluster__options="[--hold]")
     run("scancel", str(held.number))
@@ -166,7 +180,7 @@ def test_another_pmi_than_the_mpi_speaks_is_said(tmp_path, model):
     start = time.monotonic()
     job = Job(number=int(run("sbatch", "--parsable", str(script)).stdout), dir=tmp_path / "run")
     assert job.wait(60) == "FAILED"
-    print(f"a wrong pmi flavour was said after {time.monotonic() - start:.1f} s")
+    measured("a wrong flavour of PMI: until it was said", time.monotonic() - start, 60)
     assert job.shown("ExitCode") == "2:0"
     assert "cluster.mpi: srun started 5 ranks, MPI sees a world of 1" in job.log
     assert "MPICH takes 'pmi2'" in job.log.splitlines()[-1]

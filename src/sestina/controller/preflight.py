@@ -1,5 +1,6 @@
 """Everything that can be known to be wrong before a rank starts: model, tokenizer, prompts, reward, layout."""
 
+import os
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -13,6 +14,7 @@ from sestina.models.files import check_files
 from sestina.models.shape import ModelShape, read_shape
 from sestina.models.tokenizer import Tokenizer
 from sestina.rewards.rules import check as check_reward
+from sestina.rollout.config import EngineConfig, SGLangEngineConfig
 from sestina.trainer.layout import check_layout
 
 
@@ -33,6 +35,7 @@ def prepare(config: RunConfig) -> Materials:
     check_files(config.model.path, shape)
     check_layout(shape, config.trainer)
     check_reward(config.reward)
+    _check_engine(config.rollout.engine)
     _check_context(config, shape)
     tokenizer = Tokenizer(config.model.path, model_vocab_size=shape.vocab_size)
     train, held_out = _raw_prompts(config.data, config.seed)
@@ -58,6 +61,14 @@ def _raw_prompts(config: DataConfig, seed: int) -> tuple[list[RawPrompt], list[R
             return read_file(config.path), held_out
         case _:
             assert_never(config)
+
+
+def _check_engine(engine: EngineConfig) -> None:
+    if isinstance(engine, SGLangEngineConfig) and not os.access(engine.python, os.X_OK):
+        raise ConfigError([
+            f"rollout.engine.python: '{engine.python}' is not an executable file; `make sglang` sets up "
+            "'.venv-sglang/bin/python' for the CPU, docs/install-gpu.md says how for GPUs"
+        ])  # fmt: skip
 
 
 def _check_context(config: RunConfig, shape: ModelShape) -> None:

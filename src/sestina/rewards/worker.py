@@ -7,7 +7,6 @@ what it prints goes to stderr.
 """
 
 import asyncio
-import ctypes
 import os
 import signal
 import sys
@@ -30,16 +29,13 @@ from sestina.rewards.messages import (
     question,
 )
 from sestina.rewards.rules import Rule, load
-
-PR_SET_PDEATHSIG = 1
-"""prctl(2): have the kernel send a signal when the parent ends, even to code that never gives Python a turn."""
+from sestina.transport.parent import end_with_parent
 
 
 def main() -> None:
     """Serve until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which decides what becomes of its workers.
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     questions, answers = _take_streams()
     # One loop for all calls: clients that an async function keeps stay bound to it.
     with asyncio.Runner() as runner:

@@ -5,23 +5,21 @@ SGLang spawns its own processes, and each imports this module first: what must b
 
 # pyright: reportMissingImports=false
 
-import ctypes
 import importlib.metadata
 import os
-import signal
 import sys
 from typing import NoReturn
 
 from sestina.rollout.sglang import ON_CPU, SUPPORTED
+from sestina.transport.parent import end_with_parent
 
 if os.environ.get(ON_CPU) == "1":
     from sestina.sglang_plugin import standins
 
     standins.install()
 
-_PR_SET_PDEATHSIG = 1
 # Each process asks for itself: a scheduler whose server is gone would spin for ever.
-ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+end_with_parent()
 
 
 def main() -> None:
@@ -47,7 +45,9 @@ def main() -> None:
 
 
 def _refuse(what: str) -> NoReturn:
-    sys.stderr.write(f"{sys.executable} {what}; this version of Sestina needs SGLang {SUPPORTED}\n")
+    sys.stderr.write(
+        f"{sys.executable} {what}; this version of Sestina needs SGLang {SUPPORTED}; set rollout.engine.python\n"
+    )
     sys.exit(2)
 
 

@@ -4,13 +4,11 @@ Megatron starts it with the first checkpoint and leaves it to Python to end it. 
 with the rank's output still open: SLURM waits a minute for that before it notices that the rank has died.
 """
 
-import ctypes
 import multiprocessing
 import signal
-import sys
 from multiprocessing.managers import SyncManager
 
-_PR_SET_PDEATHSIG = 1
+from sestina.transport.parent import end_with_parent
 
 
 def tie_writers() -> None:
@@ -27,5 +25,4 @@ def _end_with_parent() -> None:
     """SIGTERM reaches every process of a job before its nodes are taken back; the rank still has to save then."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()

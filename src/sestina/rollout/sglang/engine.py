@@ -179,6 +179,8 @@ class SGLangEngine:
         while True:
             async with self._renewal:
                 life = self._life
+            if flight.aborted:  # before it was asked for, or while the server was lost
+                return self._result(flight, Reply.nothing(), version)
             flight.rid = f"{chunk.id}#{next(self._numbers)}"
             body = generate_body(chunk, flight.rid, seed=self._seed, stop_token=self._stop_token, version=version)
             try:
@@ -194,7 +196,8 @@ class SGLangEngine:
         finish = finish_of(reply, chunk, len(chunk.generated) + len(tokens))
         if finish == "abort" and not flight.aborted:
             raise EngineError(f"request {chunk.id}: SGLang ended it unasked: {meta.finish_reason.message}")
-        prefilled = len(chunk.prompt) + len(chunk.generated) - meta.cached_tokens
+        known = len(chunk.prompt) + len(chunk.generated)
+        prefilled = known - meta.cached_tokens if len(tokens) else 0
         finished_s = time.monotonic()
         self._steps += 1
         self._decoded += len(tokens)
@@ -216,7 +219,9 @@ class SGLangEngine:
         )
 
     async def _abort(self, flight: _Flight) -> None:
-        with suppress(ServerLostError):  # asked for again, it is aborted then
+        if not flight.rid:
+            return  # SGLang would take no id for every id
+        with suppress(ServerLostError):
             await self._life.client.abort(flight.rid, self._config.silence_s)
 
     async def _hand_over(self, version: Version) -> None:

@@ -47,8 +47,8 @@ class Life:
                         limit_s=config.start_s,
                     )
             except TimeoutError:
-                late = f"waited {config.start_s:g} s for SGLang to be ready; {process.last_words()}"
-                raise EngineError(late) from None
+                late = f"waited {config.start_s:g} s (rollout.engine.start_s) for SGLang to be ready"
+                raise EngineError(f"{late}; {process.last_words()}") from None
             started.pop_all()  # they end with this life from here on
         return cls(process, client, info, relay)
 

@@ -52,6 +52,11 @@ class Reply(msgspec.Struct):
     meta_info: MetaInfo
     output_ids: list[int] = []
 
+    @classmethod
+    def nothing(cls) -> "Reply":
+        """Return what an aborted request that was never asked for has come to."""
+        return cls(meta_info=MetaInfo(finish_reason=FinishReason(type="abort")))
+
 
 def generate_body(chunk: ChunkRequest, rid: str, *, seed: int, stop_token: int, version: Version) -> bytes:
     """Return the body of /generate that asks for a chunk.

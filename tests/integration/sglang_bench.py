@@ -24,6 +24,7 @@ CONFIG = SGLangEngineConfig(
     max_running=64,
     page_tokens=16,
     deterministic=False,
+    weights="broadcast",
     bucket_bytes=100_000,
     start_s=180,
     silence_s=15,

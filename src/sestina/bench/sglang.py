@@ -100,6 +100,7 @@ def _engine(log: Path) -> SGLangEngine:
         max_running=REQUESTS,
         page_tokens=16,
         deterministic=False,
+        weights="broadcast",
         bucket_bytes=1 << 24,
         start_s=240,
         silence_s=60,

@@ -27,6 +27,7 @@ FREE = {
     "rollout.engine.max_step_tokens": "as rollout.num_instances",
     "rollout.engine.page_tokens": "as rollout.num_instances",
     "rollout.engine.bucket_bytes": "how weights travel",
+    "rollout.engine.weights": "how weights travel",
     "rollout.engine.python": "where SGLang is installed; its version is checked",
     "rollout.engine.start_s": "ends a run, and changes nothing before",
     "rollout.engine.silence_s": "a lost server's chunks are asked for again",

@@ -47,6 +47,13 @@ def write_model(
     """Write config.json and safetensors, sharded when large; creates the directory, holds one shard at a time."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(shape.to_hf(), indent=2) + "\n")
+    write_tensors(directory, tensors, max_shard_bytes=max_shard_bytes)
+
+
+def write_tensors(
+    directory: Path, tensors: Iterable[tuple[str, torch.Tensor]], *, max_shard_bytes: int = MAX_SHARD_BYTES
+) -> None:
+    """Write safetensors alone into a directory that is there."""
     shards: list[list[str]] = []
     for shard in _shards(tensors, max_shard_bytes):
         shards.append(list(shard))

@@ -40,8 +40,10 @@ class SGLangEngineConfig:
     page_tokens: Count
     deterministic: bool
     """SGLang's kernels whose sums do not depend on the batch; CUDA only, and slower."""
+    weights: Literal["broadcast", "disk"]
+    """How the server gets them. One that does not take a broadcast is started again and gets them by disk."""
     bucket_bytes: Count
-    """Weights handed to the server at once."""
+    """Weights broadcast to the server at once."""
     start_s: Duration
     """A server to be ready."""
     silence_s: Duration

@@ -44,6 +44,7 @@ CONFIG = SGLangEngineConfig(
     max_running=256,
     page_tokens=64,
     deterministic=True,
+    weights="broadcast",
     bucket_bytes=1,
     start_s=1,
     silence_s=1,
@@ -55,6 +56,7 @@ CONFIG = SGLangEngineConfig(
 def reply(tokens, kind="length", versions=(("2", 0, 2),)):
     spans = [{"version": v, "start": a, "end": b} for v, a, b in versions]
     meta = {
+        "id": "g3/s1#0",
         "finish_reason": {"type": kind, "length": 2},
         "output_token_logprobs": [[-0.5, token, None] for token in tokens],
         "weight_versions": spans,
@@ -64,18 +66,21 @@ def reply(tokens, kind="length", versions=(("2", 0, 2),)):
 
 
 def test_a_chunk_asks_for_what_is_left_of_it():
-    body = json.loads(generate_body(CHUNK, "r", seed=9, stop_token=2, version=4))
-    assert body["input_ids"] == [5, 6, 7]
+    nearly_done = dataclasses.replace(CHUNK, generated=np.arange(8, dtype=np.int32))
+    body = json.loads(generate_body({"r": CHUNK, "s": nearly_done}, seed=9, stop_token=2, version=4))
+    assert body["rid"] == ["r", "s"]
+    assert body["input_ids"] == [[5, 6, 7], [5, 6, *range(8)]]
     assert body["extra_key"] == "v4"
-    assert body["sampling_params"] == {
+    assert body["stream"]
+    first, second = body["sampling_params"]
+    assert first == {
         "max_new_tokens": 4,
         "temperature": 0.5,
         "stop_token_ids": [2],
         "sampling_seed": signed(request_key(9, CHUNK.id)),
+        "stream_interval": 10,
     }
-    nearly_done = dataclasses.replace(CHUNK, generated=np.arange(8, dtype=np.int32))
-    body = json.loads(generate_body(nearly_done, "r", seed=9, stop_token=2, version=4))
-    assert body["sampling_params"]["max_new_tokens"] == 2
+    assert second["max_new_tokens"] == 2
 
 
 @given(st.integers(0, 2**64 - 1))
@@ -88,26 +93,28 @@ def test_a_key_survives_as_a_signed_number(key):
     ("kind", "num_generated", "finish"), [("stop", 3, "stop"), ("length", 5, "chunk"), ("length", 10, "length")]
 )
 def test_why_a_chunk_ended(kind, num_generated, finish):
-    assert finish_of(parse_reply(reply([8, 9], kind), CHUNK), CHUNK, num_generated) == finish
+    assert finish_of(parse_reply(reply([8, 9], kind)), CHUNK, num_generated) == finish
 
 
 def test_a_reply_is_checked():
-    tokens, logprobs = tokens_of(parse_reply(reply([8, 9]), CHUNK))
+    tokens, logprobs = tokens_of(parse_reply(reply([8, 9])))
     assert (tokens.tolist(), logprobs.tolist()) == ([8, 9], [-0.5, -0.5])
     torn = json.loads(reply([8, 9])) | {"output_ids": [8]}
-    with pytest.raises(EngineError, match="request g3/s1: SGLang returned 1 tokens and logprobs of 2 others"):
-        parse_reply(json.dumps(torn).encode(), CHUNK)
-    with pytest.raises(EngineError, match="request g3/s1: SGLang's reply cannot be read"):
-        parse_reply(b'{"error": 1}', CHUNK)
+    with pytest.raises(EngineError, match="g3/s1#0: SGLang returned 1 tokens and logprobs of 2 others"):
+        parse_reply(json.dumps(torn).encode())
+    with pytest.raises(EngineError, match="SGLang's reply cannot be read"):
+        parse_reply(b'{"error": 1}')
+    with pytest.raises(EngineError, match="SGLang refuses: too long"):
+        parse_reply(b'{"error": {"message": "too long", "code": 400}}')
     with pytest.raises(EngineError, match="ended it for an unknown reason 'tired'"):
-        finish_of(parse_reply(reply([8, 9], "tired"), CHUNK), CHUNK, 3)
+        finish_of(parse_reply(reply([8, 9], "tired")), CHUNK, 3)
 
 
 def test_tokens_of_other_weights_are_refused():
-    mixed = parse_reply(reply([8, 9], versions=(("1", 0, 1), ("2", 1, 2))), CHUNK)
+    mixed = parse_reply(reply([8, 9], versions=(("1", 0, 1), ("2", 1, 2))))
     with pytest.raises(EngineError, match="expected tokens of version 2, SGLang used"):
         version_of(mixed, CHUNK, 2)
-    assert version_of(parse_reply(reply([8, 9]), CHUNK), CHUNK, 2) == 2
+    assert version_of(parse_reply(reply([8, 9])), CHUNK, 2) == 2
 
 
 def test_a_server_is_no_rank_and_no_step():

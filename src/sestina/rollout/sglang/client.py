@@ -1,5 +1,7 @@
 """SGLang's HTTP interface: every call has a limit, and every status is checked."""
 
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any
@@ -11,6 +13,7 @@ from sestina.core.errors import EngineError
 from sestina.core.units import Seconds
 
 _JSON = {"Content-Type": "application/json"}
+_DONE = b"data: [DONE]"
 
 
 class ServerLostError(EngineError):
@@ -56,9 +59,20 @@ class SGLangClient:
     ) -> None:
         await self.close()
 
-    async def generate(self, body: bytes) -> bytes:
-        """Return the reply of /generate; takes as long as the server lives, which the engine watches."""
-        return await self._call("POST", "/generate", None, content=body)
+    async def generate(self, body: bytes) -> AsyncGenerator[bytes]:
+        """Yield the events of /generate; takes as long as the server lives, which the engine watches.
+
+        Raises ServerLostError when the stream breaks off before its end.
+        """
+        async with self._request("POST", "/generate", None, body) as reply:
+            held = b""
+            async for piece in reply.content.iter_any():
+                *events, held = (held + piece).split(b"\n\n")
+                for event in events:
+                    if event == _DONE:
+                        return
+                    yield event.removeprefix(b"data: ")
+        raise ServerLostError("SGLang's /generate: the stream broke off")
 
     async def abort(self, rid: str, limit_s: Seconds) -> None:
         """Ask for a request to end; its `generate` then returns what it has. Unknown ids are ignored."""
@@ -85,16 +99,23 @@ class SGLangClient:
         """Return the reply of any other call; raises EngineError with what the server says when it refuses."""
         return await self._call("POST", path, limit_s, content=msgspec.json.encode(body))
 
-    async def _call(self, method: str, path: str, limit_s: Seconds | None, content: bytes | None = None) -> bytes:
+    async def _call(self, method: str, path: str, limit_s: Seconds, content: bytes | None = None) -> bytes:
+        async with self._request(method, path, limit_s, content) as reply:
+            return await reply.read()
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, path: str, limit_s: Seconds | None, content: bytes | None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
             limits = aiohttp.ClientTimeout(total=limit_s)
             async with self._http.request(method, self._base + path, data=content, timeout=limits) as reply:
-                body = await reply.read()
+                if reply.status != HTTPStatus.OK:
+                    said = (await reply.read())[:500].decode(errors="replace")
+                    raise EngineError(f"SGLang's {path} answered {reply.status}: {said}")
+                yield reply
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ServerLostError(f"SGLang's {path}: {type(error).__name__} {error}") from None
-        if reply.status != HTTPStatus.OK:
-            raise EngineError(f"SGLang's {path} answered {reply.status}: {body[:500].decode(errors='replace')}")
-        return body
 
     @staticmethod
     def _decode(body: bytes, kind: Any, path: str) -> Any:  # noqa: ANN401 - a msgspec type

@@ -20,11 +20,12 @@ _CALL_S: Seconds = 10.0
 class Life:
     """A server that answers; `begin` starts one."""
 
-    def __init__(self, process: ServerProcess, client: SGLangClient, info: ServerInfo, relay: Relay) -> None:
+    def __init__(self, process: ServerProcess, client: SGLangClient, info: ServerInfo, relay: Relay | None) -> None:
         self.process = process
         self.client = client
         self.info = info
         self.relay = relay
+        """None where weights go by disk."""
 
     @classmethod
     async def begin(cls, config: SGLangEngineConfig, model: Path, log: Path) -> "Life":
@@ -39,13 +40,7 @@ class Life:
             try:
                 async with asyncio.timeout(config.start_s):
                     info = await _ready(process, client)
-                    relay = await open_relay(
-                        client,
-                        f"sestina_relay_{process.pid}",
-                        tensor_parallel=config.tensor_parallel,
-                        bucket_bytes=config.bucket_bytes,
-                        limit_s=config.start_s,
-                    )
+                    relay = await _relay(config, client, process) if config.weights == "broadcast" else None
             except TimeoutError:
                 late = f"waited {config.start_s:g} s (rollout.engine.start_s) for SGLang to be ready"
                 raise EngineError(f"{late}; {process.last_words()}") from None
@@ -56,6 +51,16 @@ class Life:
         """End the server; calls under way fail."""
         self.process.kill()
         await self.client.close()
+
+
+async def _relay(config: SGLangEngineConfig, client: SGLangClient, process: ServerProcess) -> Relay:
+    return await open_relay(
+        client,
+        f"sestina_relay_{process.pid}",
+        tensor_parallel=config.tensor_parallel,
+        bucket_bytes=config.bucket_bytes,
+        limit_s=config.start_s,
+    )
 
 
 async def _ready(process: ServerProcess, client: SGLangClient) -> ServerInfo:

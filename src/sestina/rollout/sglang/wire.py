@@ -1,5 +1,6 @@
-"""A chunk as SGLang's request, and SGLang's reply as what a chunk produced. No I/O."""
+"""Chunks as one request to SGLang, and its replies as what each chunk produced. No I/O."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -7,7 +8,7 @@ import numpy as np
 
 from sestina.core.errors import EngineError
 from sestina.core.noise import request_key
-from sestina.core.records import ChunkRequest, Finish
+from sestina.core.records import ChunkRequest, ChunkResult, Finish
 from sestina.core.units import LogprobArray, Seconds, TokenArray, Version
 
 
@@ -29,28 +30,26 @@ class VersionSpan(msgspec.Struct, frozen=True):
 class MetaInfo(msgspec.Struct):
     """The part of SGLang's account of a request that is used."""
 
-    finish_reason: FinishReason
+    id: str = ""
+    finish_reason: FinishReason | None = None
     cached_tokens: int = 0
     num_retractions: int = 0
     output_token_logprobs: list[tuple[float, int, Any]] = []
     weight_versions: list[VersionSpan] = []
-    forward_entry_time: float | None = None
-    request_finished_ts: float | None = None
-    """Of the server's wall clock."""
 
-    @property
-    def running_s(self) -> Seconds:
-        """From its first forward pass to its end."""
-        if self.forward_entry_time is None or self.request_finished_ts is None:
-            return 0.0
-        return self.request_finished_ts - self.forward_entry_time
+
+class Refusal(msgspec.Struct):
+    """Why SGLang does not answer a call that it has begun to answer."""
+
+    message: str
 
 
 class Reply(msgspec.Struct):
-    """SGLang's answer to /generate."""
+    """One event of the stream that answers /generate: what one request has come to."""
 
-    meta_info: MetaInfo
+    meta_info: MetaInfo = msgspec.field(default_factory=MetaInfo)
     output_ids: list[int] = []
+    error: Refusal | None = None
 
     @classmethod
     def nothing(cls) -> "Reply":
@@ -58,24 +57,31 @@ class Reply(msgspec.Struct):
         return cls(meta_info=MetaInfo(finish_reason=FinishReason(type="abort")))
 
 
-def generate_body(chunk: ChunkRequest, rid: str, *, seed: int, stop_token: int, version: Version) -> bytes:
-    """Return the body of /generate that asks for a chunk.
+def generate_body(chunks: Mapping[str, ChunkRequest], *, seed: int, stop_token: int, version: Version) -> bytes:
+    """Return the body of /generate that asks for chunks by their request ids.
 
-    The prefix cache is salted with the version: keys and values of other weights are never found.
+    One call for many costs SGLang a third of one for each. The reply is a stream, so that each chunk comes when it
+    ends. The prefix cache is salted with the version: keys and values of other weights are never found.
     """
     body = {
-        "rid": rid,
-        "input_ids": [*chunk.prompt.tolist(), *chunk.generated.tolist()],
-        "sampling_params": {
-            "max_new_tokens": min(chunk.max_tokens, chunk.max_new_tokens - len(chunk.generated)),
-            "temperature": chunk.temperature,
-            "stop_token_ids": [stop_token],
-            "sampling_seed": signed(request_key(seed, chunk.id)),
-        },
+        "rid": list(chunks),
+        "input_ids": [[*chunk.prompt.tolist(), *chunk.generated.tolist()] for chunk in chunks.values()],
+        "sampling_params": [_sampling(chunk, seed, stop_token) for chunk in chunks.values()],
         "return_logprob": True,
         "extra_key": f"v{version}",
+        "stream": True,
     }
     return msgspec.json.encode(body)
+
+
+def _sampling(chunk: ChunkRequest, seed: int, stop_token: int) -> dict[str, object]:
+    return {
+        "max_new_tokens": min(chunk.max_tokens, chunk.max_new_tokens - len(chunk.generated)),
+        "temperature": chunk.temperature,
+        "stop_token_ids": [stop_token],
+        "sampling_seed": signed(request_key(seed, chunk.id)),
+        "stream_interval": chunk.max_new_tokens,  # its first token is sent, and then its end
+    }
 
 
 def signed(key: int) -> int:
@@ -83,16 +89,18 @@ def signed(key: int) -> int:
     return key - (1 << 64) if key >> 63 else key
 
 
-def parse_reply(body: bytes, chunk: ChunkRequest) -> Reply:
-    """Read a reply of /generate; raises EngineError when it is none, or its parts contradict each other."""
+def parse_reply(event: bytes) -> Reply:
+    """Read one event; raises EngineError when it is none, or its parts contradict each other."""
     try:
-        reply = msgspec.json.decode(body, type=Reply)
+        reply = msgspec.json.decode(event, type=Reply)
     except msgspec.MsgspecError as error:
-        raise EngineError(f"request {chunk.id}: SGLang's reply cannot be read: {error}: {body[:200]!r}") from None
+        raise EngineError(f"SGLang's reply cannot be read: {error}: {event[:200]!r}") from None
+    if reply.error is not None:
+        raise EngineError(f"SGLang refuses: {reply.error.message}")
     drawn = [token for _, token, _ in reply.meta_info.output_token_logprobs]
     if drawn != reply.output_ids:
         raise EngineError(
-            f"request {chunk.id}: SGLang returned {len(reply.output_ids)} tokens and logprobs of {len(drawn)} others"
+            f"{reply.meta_info.id}: SGLang returned {len(reply.output_ids)} tokens and logprobs of {len(drawn)} others"
         )
     return reply
 
@@ -105,7 +113,8 @@ def tokens_of(reply: Reply) -> tuple[TokenArray, LogprobArray]:
 
 def finish_of(reply: Reply, chunk: ChunkRequest, num_generated: int) -> Finish:
     """Return why the chunk ended, now that the response has `num_generated` tokens."""
-    match reply.meta_info.finish_reason.type:
+    reason = reply.meta_info.finish_reason
+    match reason and reason.type:
         case "stop":
             return "stop"
         case "length":
@@ -122,3 +131,31 @@ def version_of(reply: Reply, chunk: ChunkRequest, expected: Version) -> Version:
     if others:
         raise EngineError(f"request {chunk.id}: expected tokens of version {expected}, SGLang used {others}")
     return expected
+
+
+def result_of(
+    reply: Reply,
+    chunk: ChunkRequest,
+    version: Version,
+    *,
+    submitted_s: Seconds,
+    started_s: Seconds,
+    finished_s: Seconds,
+) -> ChunkResult:
+    """Return what a chunk has come to; raises EngineError when it came from other weights than `version`."""
+    meta = reply.meta_info
+    tokens, logprobs = tokens_of(reply)
+    known = len(chunk.prompt) + len(chunk.generated)
+    return ChunkResult(
+        id=chunk.id,
+        tokens=tokens,
+        logprobs=logprobs,
+        finish=finish_of(reply, chunk, len(chunk.generated) + len(tokens)),
+        version=version_of(reply, chunk, version),
+        submitted_s=submitted_s,
+        started_s=started_s,
+        finished_s=finished_s,
+        prefilled_tokens=known - meta.cached_tokens if len(tokens) else 0,
+        cached_tokens=meta.cached_tokens,
+        preemptions=meta.num_retractions,
+    )

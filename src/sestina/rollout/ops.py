@@ -12,9 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sestina.rollout.batcher import Step
 from sestina.rollout.pages import PAGE_TOKENS
 from sestina.rollout.slots import SlotTable
+from sestina.rollout.step import Step
 
 
 @dataclass(slots=True, kw_only=True)

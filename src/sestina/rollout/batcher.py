@@ -18,11 +18,12 @@ import numpy as np
 
 from sestina.core.records import Finish
 from sestina.core.units import LogprobArray, Seconds, TokenArray
+from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.job import Job
 from sestina.rollout.pages import PAGE_TOKENS, PagePool, pages_for
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.step import Step, lay_out
-from sestina.rollout.verify import Drafts, IntArray, Verified, verify
+from sestina.rollout.verify import Verified, verify
 
 WATERMARK = 0.01
 """Share of pages that admission leaves free, so that what runs can grow before it must preempt (vLLM's value)."""

@@ -6,8 +6,8 @@ Symbols: S slots, C longest context in tokens.
 import numpy as np
 
 from sestina.core.units import LogprobArray, TokenArray
+from sestina.rollout.drafts import Drafts, IntArray, places
 from sestina.rollout.pages import PAGE_TOKENS, pages_for
-from sestina.rollout.verify import Drafts, IntArray
 
 
 class SlotTable:
@@ -72,6 +72,10 @@ class SlotTable:
         drafted = np.arange(drafts.tokens.shape[1]) < drafts.counts[:, None]
         self.tokens[rows, self.length[rows] + places(drafts.counts)] = drafts.tokens[drafted]
 
+    def cache_slots(self, slots: IntArray, cells: IntArray) -> IntArray:
+        """Return where the keys and values of these cells of these rows are: page * PAGE_TOKENS + offset."""
+        return self.block_tables[slots, cells // PAGE_TOKENS] * PAGE_TOKENS + cells % PAGE_TOKENS
+
     def give_back(self, slot: int) -> None:
         """Free a row; its arrays stay readable until it is taken again."""
         self._free.append(slot)
@@ -79,8 +83,3 @@ class SlotTable:
     def page_tokens(self, slot: int, page: int) -> TokenArray:
         """Return a copy of the tokens on one page of a row."""
         return self.tokens[slot, page * PAGE_TOKENS : (page + 1) * PAGE_TOKENS].copy()
-
-
-def places(counts: IntArray) -> IntArray:
-    """Return 0, 1, ... for each count, one after the other."""
-    return np.arange(counts.sum(), dtype=np.int32) - np.repeat(np.cumsum(counts, dtype=np.int32) - counts, counts)

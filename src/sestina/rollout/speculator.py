@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sestina.core.units import Seconds
+from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.step import Step
-from sestina.rollout.verify import Drafts, IntArray, Verified
+from sestina.rollout.verify import Verified
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from sestina.models.shape import ModelShape
 from sestina.models.weights import check_tensors
 from sestina.rollout.batcher import Batcher
 from sestina.rollout.config import TorchEngineConfig
+from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.engine import check_chunk
 from sestina.rollout.job import Job
 from sestina.rollout.ops import Ops, StepInputs, step_inputs
@@ -28,8 +29,7 @@ from sestina.rollout.qwen2 import Qwen2
 from sestina.rollout.selfcheck import gemm_is_batch_invariant
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculator import Outcome, Speculator
-from sestina.rollout.step import Step
-from sestina.rollout.verify import Drafts, IntArray
+from sestina.rollout.step import Step, moves
 
 
 class TorchEngine:
@@ -147,6 +147,7 @@ class TorchEngine:
         inputs = step_inputs(step, self._batcher.slots, self._device)
         tokens, logprobs = self._ops.sample(self._model.forward(inputs), inputs)
         ended = self._batcher.complete(step, tokens.cpu().numpy(), logprobs.cpu().numpy(), self._stop_token)
+        self._keep_path(step)
         self._count(inputs, began_s, step)
         for job, _ in ended:
             del self._jobs[job.request.id]
@@ -155,6 +156,16 @@ class TorchEngine:
     def _propose(self, slots: IntArray, most: IntArray) -> Drafts | None:
         assert self._speculator is not None
         return self._speculator.propose(self._batcher.slots, slots, most)
+
+    def _keep_path(self, step: Step) -> None:
+        """Move the KV of what was accepted out of a tree to where it belongs."""
+        verified = self._batcher.verified
+        if verified is None or step.branches is None:
+            return
+        slots, cells, targets = moves(step, verified)
+        table = self._batcher.slots
+        source, target = table.cache_slots(slots, cells), table.cache_slots(slots, targets)
+        self._model.move(torch.from_numpy(source).to(self._device), torch.from_numpy(target).to(self._device))
 
     def _count(self, inputs: StepInputs, began_s: Seconds, step: Step) -> None:
         verified = self._batcher.verified

@@ -77,3 +77,6 @@ class EngineLoad:
     preemptions: int
     restarts: int = 0
     """Servers started again after one was lost."""
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    """Drafted tokens that were what the model drew."""

@@ -26,11 +26,24 @@ def paged_attention(
     blocks_per_sequence: int,
     sequences: int,
     positions: int,
+    branch_offsets: int,
+    branch_cells: int,
     rows: int,
     query_heads: int,
     kv_heads: int,
     head_size: int,
     out: int,
+    /,
+) -> None: ...
+def move_tokens(
+    source: int,
+    target: int,
+    count: int,
+    query_heads: int,
+    kv_heads: int,
+    head_size: int,
+    key_pages: int,
+    value_pages: int,
     /,
 ) -> None: ...
 def sample(

@@ -11,40 +11,26 @@ read it, so the samples of a group share their prompt even when they are admitte
 """
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from sestina.core.records import Finish
 from sestina.core.units import LogprobArray, Seconds, TokenArray
+from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.job import Job
 from sestina.rollout.pages import PAGE_TOKENS, PagePool, pages_for
 from sestina.rollout.slots import SlotTable
-
-IntArray = npt.NDArray[np.int32]
+from sestina.rollout.step import Step, lay_out
+from sestina.rollout.verify import Verified, verify
 
 WATERMARK = 0.01
 """Share of pages that admission leaves free, so that what runs can grow before it must preempt (vLLM's value)."""
 
 
-@dataclass(slots=True)
-class Step:
-    """R rows of one forward pass, of which S draw a token: first the decoding requests, then the prefills."""
-
-    slots: IntArray
-    """[R] row of the slot table."""
-    positions: IntArray
-    """[R] index of the token in its sequence."""
-    sampled: IntArray | None
-    """[S] indices into the R rows; None when every row draws, as in pure decoding."""
-    prefills: list[tuple[Job, int]]
-    """Requests in prefill and how many of their tokens are in this step."""
-
-    @property
-    def drawing(self) -> IntArray:
-        """[S] row of the slot table of each row that draws a token."""
-        return self.slots if self.sampled is None else self.slots[self.sampled]
+Propose: TypeAlias = Callable[[IntArray, IntArray], Drafts | None]
+"""Drafts for decoding requests, given their rows of the slot table [N] and how many tokens each may have [N]."""
 
 
 class Batcher:
@@ -58,36 +44,46 @@ class Batcher:
         """By slot, in order of admission."""
         self._max_step_tokens = max_step_tokens
         self._watermark = int(pool.num_pages * WATERMARK)
+        self.verified: Verified | None = None
+        """What the drafts of the last completed step came to; None when nothing was drafted."""
         self._decoding = np.zeros(0, np.int32)
         self._prefilling: list[Job] = []
 
-    def plan(self, now: Seconds) -> Step:
-        """Choose the rows of the next step; allocates and publishes pages, admits and preempts requests."""
+    def plan(self, now: Seconds, propose: Propose | None = None) -> Step:
+        """Choose the rows of the next step; allocates and publishes pages, admits and preempts requests.
+
+        What `propose` drafts is verified in this step. It takes at most half of the rows that others wait for, and
+        pages that nobody needs.
+        """
         self._grow_decoding()
         budget = self._max_step_tokens - len(self._decoding)
+        drafts = self._draft(propose, budget) if propose and len(self._decoding) else None
+        budget -= 0 if drafts is None else int(drafts.counts.sum())
         prefills: list[tuple[Job, int]] = []
         for job in self._prefilling:
             budget -= self._plan_prefill(job, budget, prefills)
         while budget > 0 and self.waiting and self._admit(self.waiting[0], now):
             budget -= self._plan_prefill(self.waiting.popleft(), budget, prefills)
-        return self._lay_out(prefills)
+        return lay_out(self._decoding, drafts, prefills, self.slots)
 
     def complete(
         self, step: Step, tokens: TokenArray, logprobs: LogprobArray, stop_token: int
     ) -> list[tuple[Job, Finish]]:
         """Record the drawn tokens [S]; return the chunks that ended, which have then left the slot table."""
-        table = self.slots
-        table.computed[self._decoding] += 1
+        table, slots = self.slots, step.requests
         for job, count in step.prefills:
             table.computed[job.slot] += count
             job.prefilled_tokens += count
-        slots = step.drawing
-        length = table.length[slots]
-        table.tokens[slots, length] = tokens
-        table.logprobs[slots, length] = logprobs
-        table.length[slots] = length + 1
-        stopped = tokens == stop_token
-        ended = stopped | (length + 1 >= table.limit[slots])
+        if step.drafts is None:
+            self.verified = None
+            stopped = tokens == stop_token
+            table.append(slots, tokens, logprobs)
+        else:
+            room = table.limit[slots] - table.length[slots]
+            self.verified = verified = verify(step.drafts, tokens, logprobs, room, stop_token)
+            stopped = verified.stopped
+            table.extend(slots, verified.tokens, verified.logprobs, verified.counts)
+        ended = stopped | (table.length[slots] >= table.limit[slots])
         if step.prefills or ended.any():
             self._decoding = slots[~ended]
             drawn = set(slots.tolist())
@@ -109,8 +105,37 @@ class Batcher:
         """Give every decoding request that starts a page a new one, preempting while there is none."""
         at_page_start = self.slots.computed[self._decoding] % PAGE_TOKENS == 0
         for job in [self.running[slot] for slot in self._decoding[at_page_start].tolist()]:
-            while job.slot >= 0 and not self._append_page(job):
+            while job.slot >= 0 and self._lacks_page(job, 0) and not self._append_page(job):
                 self._preempt(self.running[next(reversed(self.running))])
+
+    def _lacks_page(self, job: Job, further: int) -> bool:
+        """Whether the row `further` tokens after the next has no page."""
+        return len(job.pages) * PAGE_TOKENS <= self.slots.computed[job.slot] + further
+
+    def _draft(self, propose: Propose, budget: int) -> Drafts | None:
+        """Let drafts be made, cut them to what there is room for, and write them behind the known tokens."""
+        table, slots = self.slots, self._decoding
+        if self._prefilling or self.waiting:
+            budget //= 2
+        drafts = propose(slots, np.minimum(table.limit[slots] - table.length[slots] - 1, budget))
+        if drafts is None or not drafts.counts.any():
+            return None
+        while drafts.counts.sum() > budget:
+            drafts = drafts.at_most(np.full_like(drafts.counts, drafts.tokens.shape[1] - 1))
+        drafts = drafts.at_most(self._paged(drafts.counts))
+        table.put_drafts(slots, drafts)
+        return drafts
+
+    def _paged(self, counts: IntArray) -> IntArray:
+        """Allocate the pages that drafts of these lengths reach into; return the lengths that have them."""
+        computed = self.slots.computed[self._decoding]
+        counts = counts.copy()
+        for i in np.flatnonzero((computed + counts) // PAGE_TOKENS > computed // PAGE_TOKENS):
+            job = self.running[int(self._decoding[i])]
+            while self._lacks_page(job, int(counts[i])):
+                if self.pool.num_available <= self._watermark or not self._append_page(job):
+                    counts[i] = len(job.pages) * PAGE_TOKENS - 1 - computed[i]
+        return counts
 
     def _append_page(self, job: Job) -> bool:
         self._publish(job, int(self.slots.computed[job.slot]))
@@ -179,20 +204,3 @@ class Batcher:
         self._leave(job)
         job.preemptions += 1
         self.waiting.appendleft(job)
-
-    def _lay_out(self, prefills: list[tuple[Job, int]]) -> Step:
-        """Write the plan as rows: one per decoding request, then the tokens of each prefill."""
-        computed = self.slots.computed
-        slots, positions = self._decoding, computed[self._decoding]
-        if not prefills:
-            return Step(slots, positions, None, prefills)
-        sampled = np.arange(len(slots), dtype=np.int32)
-        starts = [int(computed[job.slot]) for job, _ in prefills]
-        counts = [count for _, count in prefills]
-        slots = np.concatenate([slots, np.repeat(np.array([job.slot for job, _ in prefills], np.int32), counts)])
-        positions = np.concatenate(
-            [positions, *(np.arange(s, s + n, dtype=np.int32) for s, n in zip(starts, counts, strict=True))]
-        )
-        last = len(sampled) + np.cumsum(counts, dtype=np.int32) - 1
-        complete = [self._behind(job) == count for job, count in prefills]
-        return Step(slots, positions, np.concatenate([sampled, last[complete]]), prefills)

@@ -12,9 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sestina.rollout.batcher import Step
-from sestina.rollout.pages import PAGE_TOKENS
 from sestina.rollout.slots import SlotTable
+from sestina.rollout.step import Step
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,12 +24,18 @@ class StepInputs:
     """[R] int32"""
     positions: Tensor
     """[R] int32"""
+    cells: Tensor
+    """[R] int32: index in the sequence where the row's keys and values are kept (drafts.py)"""
     kv_slots: Tensor
     """[R] int32: page * PAGE_TOKENS + offset, where the row's keys and values go"""
     sequences: Tensor
     """[R] int32: row of block_tables"""
     block_tables: Tensor
     """[slots, pages] int32"""
+    branch_offsets: Tensor | None
+    """[R + 1] int32 into `branch_cells`; None without draft trees"""
+    branch_cells: Tensor | None
+    """[cells] int32: what a row sees in place of the same number of cells before and at its position (drafts.py)"""
     sampled: Tensor | None
     """[S] int64: rows that draw a token; None when all do"""
     sampled_positions: Tensor
@@ -71,7 +76,14 @@ class Ops(Protocol):
         ...
 
     def attend(self, qkv: Tensor, inputs: StepInputs, keys: Tensor, values: Tensor, out: Tensor) -> None:
-        """out[R, Q D]: each row attends to its own sequence up to its position."""
+        """out[R, Q D]: each row attends to its own sequence up to its position, or to its own branch of it."""
+        ...
+
+    def move(self, source: Tensor, target: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Copy keys and values from cache slots `source` [M] int32 to `target` [M], one after the other.
+
+        A target is never a later source.
+        """
         ...
 
     def sample(self, logits: Tensor, inputs: StepInputs) -> tuple[Tensor, Tensor]:
@@ -81,18 +93,21 @@ class Ops(Protocol):
 
 def step_inputs(step: Step, table: SlotTable, device: torch.device) -> StepInputs:
     """Gather what the kernels need of a planned step."""
-    pages = table.block_tables[step.slots, step.positions // PAGE_TOKENS]
     drawing = step.drawing
+    branches = step.branches
 
     def put(array: npt.NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(array).to(device)
 
     return StepInputs(
-        tokens=put(table.tokens[step.slots, step.positions]),
+        tokens=put(table.tokens[step.slots, step.cells]),
         positions=put(step.positions),
-        kv_slots=put(pages * PAGE_TOKENS + step.positions % PAGE_TOKENS),
+        cells=put(step.cells),
+        kv_slots=put(table.cache_slots(step.slots, step.cells)),
         sequences=put(step.slots),
         block_tables=put(table.block_tables),
+        branch_offsets=None if branches is None else put(branches.offsets),
+        branch_cells=None if branches is None else put(branches.cells),
         sampled=None if step.sampled is None else put(step.sampled.astype(np.int64)),
         sampled_positions=put(step.positions if step.sampled is None else step.positions[step.sampled]),
         keys=put(table.keys[drawing].view(np.int64)),

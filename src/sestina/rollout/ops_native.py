@@ -55,9 +55,17 @@ class NativeOps:
             inputs.block_tables.shape[1],
             inputs.sequences.data_ptr(),
             inputs.positions.data_ptr(),
+            0 if inputs.branch_offsets is None else inputs.branch_offsets.data_ptr(),
+            0 if inputs.branch_cells is None else inputs.branch_cells.data_ptr(),
             inputs.rows,
             *self._heads,
             out.data_ptr(),
+        )
+
+    def move(self, source: Tensor, target: Tensor, keys: Tensor, values: Tensor) -> None:
+        """See `Ops.move`."""
+        _native.move_tokens(
+            source.data_ptr(), target.data_ptr(), len(source), *self._heads, keys.data_ptr(), values.data_ptr()
         )
 
     def sample(self, logits: Tensor, inputs: StepInputs) -> tuple[Tensor, Tensor]:

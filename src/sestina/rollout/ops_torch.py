@@ -73,21 +73,32 @@ class TorchOps:
         counts: Tensor,
     ) -> None:
         """Attention of `rows`, which are `counts[i]` consecutive ones of each of the N `sequences`."""
-        longest, num_pages = int(counts.max()), int(inputs.positions[rows].max()) // PAGE_TOKENS + 1
+        longest, num_pages = int(counts.max()), int(inputs.cells[rows].max()) // PAGE_TOKENS + 1
         lane = torch.arange(longest, device=rows.device)
         taken = lane[None] < counts[:, None]
         query = qkv.new_zeros(len(counts), longest, self._num_heads, self._head_size)
         query[taken] = qkv[rows, : self._num_heads * self._head_size].unflatten(-1, (self._num_heads, self._head_size))
-        position = torch.zeros(taken.shape, dtype=torch.int64, device=rows.device)
-        position[taken] = inputs.positions[rows].long()
         pages = inputs.block_tables[sequences.long(), :num_pages].long()
         key = keys[pages].permute(0, 2, 1, 4, 3).flatten(2, 3)
         value = values[pages].permute(0, 2, 1, 3, 4).flatten(2, 3)
-        visible = torch.arange(key.shape[2], device=rows.device) <= position[:, None, :, None]
+        visible = torch.zeros(*taken.shape, key.shape[2], dtype=torch.bool, device=rows.device)
+        visible[taken] = _visible(inputs, key.shape[2])[rows]
         mixed = F.scaled_dot_product_attention(
-            query.transpose(1, 2), key, value, attn_mask=visible, scale=1 / math.sqrt(self._head_size), enable_gqa=True
+            query.transpose(1, 2),
+            key,
+            value,
+            attn_mask=visible[:, None],
+            scale=1 / math.sqrt(self._head_size),
+            enable_gqa=True,
         )
         out[rows] = mixed.transpose(1, 2)[taken].flatten(1)
+
+    def move(self, source: Tensor, target: Tensor, keys: Tensor, values: Tensor) -> None:
+        """See `Ops.move`; at once, since what is read has not been written by then."""
+        page, offset = source.long() // PAGE_TOKENS, source.long() % PAGE_TOKENS
+        new_page, new_offset = target.long() // PAGE_TOKENS, target.long() % PAGE_TOKENS
+        keys[new_page, :, :, new_offset] = keys[page, :, :, offset]
+        values[new_page, :, new_offset] = values[page, :, offset]
 
     def sample(self, logits: Tensor, inputs: StepInputs) -> tuple[Tensor, Tensor]:
         """See `Ops.sample`."""
@@ -97,3 +108,16 @@ class TorchOps:
         arrival = exponentials(inputs.keys, inputs.sampled_positions, logits.shape[1]).log() - logprobs.double()
         tokens = torch.where(greedy, logits.argmax(-1), arrival.argmin(-1))
         return tokens.int(), logprobs.gather(-1, tokens[:, None])[:, 0]
+
+
+def _visible(inputs: StepInputs, cells: int) -> Tensor:
+    """Return [R, cells] bool: what each row sees of its sequence."""
+    cell = torch.arange(cells, device=inputs.positions.device)
+    if inputs.branch_offsets is None or inputs.branch_cells is None:
+        return cell <= inputs.positions[: inputs.rows, None]
+    seen = inputs.branch_offsets.diff().long()
+    visible = cell <= (inputs.positions[: inputs.rows] - seen)[:, None]
+    rows = torch.arange(inputs.rows, device=cell.device).repeat_interleave(seen)
+    within = inputs.branch_cells < cells  # rows of longer sequences are asked about on their own
+    visible[rows[within], inputs.branch_cells[within].long()] = True
+    return visible

@@ -123,6 +123,11 @@ class Qwen2:
             ops.add_rms_norm(buffers.delta, buffers.residual, following, buffers.hidden, rows)
         return self._logits(buffers.hidden, inputs.sampled)[: inputs.draws]
 
+    def move(self, source: Tensor, target: Tensor) -> None:
+        """Copy the KV of cache slots `source` [M] to `target` [M]; a target is never a later source."""
+        for keys, values in zip(self._keys, self._values, strict=True):
+            self._ops.move(source, target, keys, values)
+
     def _attention(self, layer: _Layer, inputs: StepInputs, buffers: _Buffers, index: int) -> None:
         keys, values = self._keys[index], self._values[index]
         torch.addmm(layer.qkv_bias, buffers.hidden, layer.qkv, out=buffers.qkv)

@@ -5,7 +5,8 @@ Symbols: S slots, C longest context in tokens.
 
 import numpy as np
 
-from sestina.core.units import TokenArray
+from sestina.core.units import LogprobArray, TokenArray
+from sestina.rollout.drafts import Drafts, IntArray, places
 from sestina.rollout.pages import PAGE_TOKENS, pages_for
 
 
@@ -47,6 +48,33 @@ class SlotTable:
         self.keys[slot] = key
         self.temperature[slot] = temperature
         return slot
+
+    def append(self, slots: IntArray, tokens: TokenArray, logprobs: LogprobArray) -> None:
+        """Add one drawn token to each of these rows, whose known tokens are then all computed but that one."""
+        length = self.length[slots]
+        self.tokens[slots, length] = tokens
+        self.logprobs[slots, length] = logprobs
+        self.length[slots] = length + 1
+        self.computed[slots] = length
+
+    def extend(self, slots: IntArray, tokens: TokenArray, logprobs: LogprobArray, counts: IntArray) -> None:
+        """As `append`, with `counts` tokens for each row, those of all rows one after the other."""
+        rows = np.repeat(slots, counts)
+        at = self.length[rows] + places(counts)
+        self.tokens[rows, at] = tokens
+        self.logprobs[rows, at] = logprobs
+        self.length[slots] += counts
+        self.computed[slots] = self.length[slots] - 1
+
+    def put_drafts(self, slots: IntArray, drafts: Drafts) -> None:
+        """Write drafted tokens behind the known ones of these rows, where the next draws overwrite them."""
+        rows = np.repeat(slots, drafts.counts)
+        drafted = np.arange(drafts.tokens.shape[1]) < drafts.counts[:, None]
+        self.tokens[rows, self.length[rows] + places(drafts.counts)] = drafts.tokens[drafted]
+
+    def cache_slots(self, slots: IntArray, cells: IntArray) -> IntArray:
+        """Return where the keys and values of these cells of these rows are: page * PAGE_TOKENS + offset."""
+        return self.block_tables[slots, cells // PAGE_TOKENS] * PAGE_TOKENS + cells % PAGE_TOKENS
 
     def give_back(self, slot: int) -> None:
         """Free a row; its arrays stay readable until it is taken again."""

@@ -18,24 +18,35 @@ from sestina.models.shape import ModelShape
 from sestina.models.weights import check_tensors
 from sestina.rollout.batcher import Batcher
 from sestina.rollout.config import TorchEngineConfig
+from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.engine import check_chunk
 from sestina.rollout.job import Job
-from sestina.rollout.ops import Ops, step_inputs
+from sestina.rollout.ops import Ops, StepInputs, step_inputs
 from sestina.rollout.ops_native import NativeOps
 from sestina.rollout.ops_torch import TorchOps
 from sestina.rollout.pages import PAGE_TOKENS, PagePool
 from sestina.rollout.qwen2 import Qwen2
 from sestina.rollout.selfcheck import gemm_is_batch_invariant
 from sestina.rollout.slots import SlotTable
+from sestina.rollout.speculator import Outcome, Speculator
+from sestina.rollout.step import Step, moves
 
 
 class TorchEngine:
     """Implements `Engine`; see there for what each method mutates and raises."""
 
     def __init__(
-        self, config: TorchEngineConfig, shape: ModelShape, *, max_context_tokens: int, seed: int, stop_token: int
+        self,
+        config: TorchEngineConfig,
+        shape: ModelShape,
+        *,
+        max_context_tokens: int,
+        seed: int,
+        stop_token: int,
+        speculator: Speculator | None = None,
     ) -> None:
         self._config = config
+        self._speculator = speculator
         self._shape = shape
         self._seed = seed
         self._stop_token = stop_token
@@ -57,6 +68,7 @@ class TorchEngine:
         self._ended: list[tuple[Job, Finish]] = []
         self._version: Version | None = None
         self._steps = self._decoded = self._prefilled = self._cached = self._preemptions = 0
+        self._drafted = self._accepted = 0
 
     @property
     def version(self) -> Version | None:
@@ -122,22 +134,50 @@ class TorchEngine:
             prefilled_tokens=self._prefilled,
             cached_tokens=self._cached,
             preemptions=self._preemptions,
+            drafted_tokens=self._drafted,
+            accepted_tokens=self._accepted,
         )
 
     def close(self) -> None:
         """See `Engine.close`; nothing outlives the process."""
 
     def _advance(self) -> list[tuple[Job, Finish]]:
-        step = self._batcher.plan(time.monotonic())
+        began_s = time.monotonic()
+        step = self._batcher.plan(began_s, self._propose if self._speculator else None)
         inputs = step_inputs(step, self._batcher.slots, self._device)
         tokens, logprobs = self._ops.sample(self._model.forward(inputs), inputs)
-        self._steps += 1
-        self._decoded += inputs.draws
-        self._prefilled += inputs.rows - inputs.draws
         ended = self._batcher.complete(step, tokens.cpu().numpy(), logprobs.cpu().numpy(), self._stop_token)
+        self._keep_path(step)
+        self._count(inputs, began_s, step)
         for job, _ in ended:
             del self._jobs[job.request.id]
         return ended
+
+    def _propose(self, slots: IntArray, most: IntArray) -> Drafts | None:
+        assert self._speculator is not None
+        return self._speculator.propose(self._batcher.slots, slots, most)
+
+    def _keep_path(self, step: Step) -> None:
+        """Move the KV of what was accepted out of a tree to where it belongs."""
+        verified = self._batcher.verified
+        if verified is None or step.branches is None:
+            return
+        slots, cells, targets = moves(step, verified)
+        table = self._batcher.slots
+        source, target = table.cache_slots(slots, cells), table.cache_slots(slots, targets)
+        self._model.move(torch.from_numpy(source).to(self._device), torch.from_numpy(target).to(self._device))
+
+    def _count(self, inputs: StepInputs, began_s: Seconds, step: Step) -> None:
+        verified = self._batcher.verified
+        self._steps += 1
+        self._prefilled += inputs.rows - inputs.draws
+        self._decoded += inputs.draws if verified is None else int(verified.counts.sum())
+        if verified is not None and step.drafts is not None:
+            self._drafted += int(step.drafts.counts.sum())
+            self._accepted += int(verified.accepted.sum())
+        if self._speculator:
+            outcome = Outcome(step=step, verified=verified, seconds=time.monotonic() - began_s)
+            self._speculator.learn(self._batcher.slots, outcome)
 
     def _report(self, job: Job, finish: Finish, now: Seconds) -> ChunkResult:
         assert self._version is not None

@@ -35,12 +35,17 @@ PYBIND11_MODULE(_native, m) {
     rope_store(out(qkv), in(cos_sin), ints(positions), ints(slots), rows, {query_heads, kv_heads, head_size},
                out(key_pages), out(value_pages));
   });
-  m.def("paged_attention",
-        [](Address qkv, Address key_pages, Address value_pages, Address block_tables, int blocks_per_sequence,
-           Address sequences, Address positions, int rows, int query_heads, int kv_heads, int head_size, Address y) {
-          paged_attention(in(qkv), in(key_pages), in(value_pages), ints(block_tables), blocks_per_sequence,
-                          ints(sequences), ints(positions), rows, {query_heads, kv_heads, head_size}, out(y));
-        });
+  m.def("paged_attention", [](Address qkv, Address key_pages, Address value_pages, Address block_tables,
+                              int blocks_per_sequence, Address sequences, Address positions, Address branch_offsets,
+                              Address branch_cells, int rows, int query_heads, int kv_heads, int head_size, Address y) {
+    paged_attention(in(qkv), in(key_pages), in(value_pages), ints(block_tables), blocks_per_sequence, ints(sequences),
+                    ints(positions), {ints(branch_offsets), ints(branch_cells)}, rows,
+                    {query_heads, kv_heads, head_size}, out(y));
+  });
+  m.def("move_tokens", [](Address from, Address to, int count, int query_heads, int kv_heads, int head_size,
+                          Address key_pages, Address value_pages) {
+    move_tokens(ints(from), ints(to), count, {query_heads, kv_heads, head_size}, out(key_pages), out(value_pages));
+  });
   m.def("sample", [](Address logits, Address temperatures, Address keys, Address positions, int rows, int vocab,
                      Address tokens, Address logprobs) {
     sample(in(logits), in(temperatures), reinterpret_cast<const uint64_t*>(keys), ints(positions), rows, vocab,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -23,18 +24,72 @@ void normalise_row(const float* x, const float* weight, float eps, int width, fl
   for (i = 0; i < width; ++i) out[i] = x[i] * scale * weight[i];
 }
 
-// What one row reads: the pages of its sequence, and those the next row will begin with.
+int64_t head_page_floats(Heads heads) { return static_cast<int64_t>(heads.size) * kPageTokens; }
+
+// The last pages of a row in a draft tree, put together from the cells of its branch: it is then read as any row is,
+// in the same order, so that its sums have the same bits as when its branch is all there is.
+struct Branch {
+  int first = 0;  // page
+  int pages = 0;
+  std::vector<float> keys, values;  // [pages, K] head pages
+
+  const float* page(const std::vector<float>& of, int p, int head, Heads heads) const {
+    return of.data() + (static_cast<int64_t>(p - first) * heads.kv + head) * head_page_floats(heads);
+  }
+};
+
+// What one row reads: the pages of its sequence, or of its branch from branch->first on, and those the next row will
+// begin with.
 struct Context {
   const float* keys;
   const float* values;
   const int32_t* blocks;
   const int32_t* next_blocks;
+  const Branch* branch;  // null: none
   int length;
   int pages;
 };
 
 const float* head_page(const float* pages, int block, int head, Heads heads) {
-  return pages + (static_cast<int64_t>(block) * heads.kv + head) * heads.size * kPageTokens;
+  return pages + (static_cast<int64_t>(block) * heads.kv + head) * head_page_floats(heads);
+}
+
+const float* key_page(const Context& c, int p, int head, Heads heads) {
+  if (c.branch && p >= c.branch->first) return c.branch->page(c.branch->keys, p, head, heads);
+  return head_page(c.keys, c.blocks[p], head, heads);
+}
+
+const float* value_page(const Context& c, int p, int head, Heads heads) {
+  if (c.branch && p >= c.branch->first) return c.branch->page(c.branch->values, p, head, heads);
+  return head_page(c.values, c.blocks[p], head, heads);
+}
+
+void copy_token(const float* keys, const float* values, int from, float* to_keys, float* to_values, int to,
+                Heads heads) {
+  for (int d = 0; d < heads.size; ++d) to_keys[d * kPageTokens + to] = keys[d * kPageTokens + from];
+  std::memcpy(to_values + to * heads.size, values + from * heads.size, heads.size * sizeof(float));
+}
+
+void gather_branch(const Context& c, const int32_t* cells, int count, Heads heads, Branch& out) {
+  const int start = c.length - count;
+  out.first = start / kPageTokens;
+  out.pages = c.pages - out.first;
+  const int64_t floats = head_page_floats(heads);
+  out.keys.resize(out.pages * heads.kv * floats);
+  out.values.resize(out.pages * heads.kv * floats);
+  for (int h = 0; h < heads.kv; ++h) {
+    float* keys = out.keys.data() + h * floats;
+    float* values = out.values.data() + h * floats;
+    std::copy_n(head_page(c.keys, c.blocks[out.first], h, heads), floats, keys);
+    std::copy_n(head_page(c.values, c.blocks[out.first], h, heads), floats, values);
+    for (int i = 0; i < count; ++i) {
+      const int at = start + i - out.first * kPageTokens;
+      const int64_t page = static_cast<int64_t>(at / kPageTokens) * heads.kv * floats;
+      const int block = c.blocks[cells[i] / kPageTokens];
+      copy_token(head_page(c.keys, block, h, heads), head_page(c.values, block, h, heads), cells[i] % kPageTokens,
+                 keys + page, values + page, at % kPageTokens, heads);
+    }
+  }
 }
 
 // Pages are scattered over memory, where hardware prefetchers lose the trail. The kernels read keys 0..n, values 0..n,
@@ -60,7 +115,7 @@ void score_heads(const float* query, const Context& c, int kv_head, Heads heads,
   const v16f scale = splat(1.0f / std::sqrt(static_cast<float>(heads.size)));
   const v16f nothing = splat(-std::numeric_limits<float>::infinity());
   for (int p = 0; p < c.pages; ++p) {
-    const float* keys = head_page(c.keys, c.blocks[p], kv_head, heads);
+    const float* keys = key_page(c, p, kv_head, heads);
     const float* next = page_after_key(c, p, kv_head, heads);
     v16f sum[N] = {};
     for (int d = 0; d < heads.size; ++d) {
@@ -93,7 +148,7 @@ void weigh_values(const float* weights, const float* norms, const Context& c, in
                   float* out) {
   v16f sum[N][V] = {};
   for (int p = 0; p < c.pages; ++p) {
-    const float* values = head_page(c.values, c.blocks[p], kv_head, heads) + from;
+    const float* values = value_page(c, p, kv_head, heads) + from;
     const float* next = page_after_value(c, p, kv_head, heads) + from;
     const int tokens = std::min(kPageTokens, c.length - p * kPageTokens);
     for (int t = 0; t < tokens; ++t) {
@@ -241,21 +296,38 @@ void rope_store(float* qkv, const float* cos_sin, const int32_t* positions, cons
 }
 
 void paged_attention(const float* qkv, const float* key_pages, const float* value_pages, const int32_t* block_tables,
-                     int blocks_per_sequence, const int32_t* sequences, const int32_t* positions, int rows, Heads heads,
-                     float* out) {
+                     int blocks_per_sequence, const int32_t* sequences, const int32_t* positions, Branches branches,
+                     int rows, Heads heads, float* out) {
   const int width = (heads.query + 2 * heads.kv) * heads.size, group = heads.query / heads.kv * heads.size;
   std::vector<float> scores;
+  Branch branch;
   for (int r = 0; r < rows; ++r) {
     const int length = positions[r] + 1, pages = (length + kPageTokens - 1) / kPageTokens;
     const int32_t* blocks = block_tables + static_cast<int64_t>(sequences[r]) * blocks_per_sequence;
     const int32_t* next =
         block_tables + static_cast<int64_t>(sequences[std::min(r + 1, rows - 1)]) * blocks_per_sequence;
-    const Context context{key_pages, value_pages, blocks, next, length, pages};
+    Context context{key_pages, value_pages, blocks, next, nullptr, length, pages};
+    const int seen = branches.offsets ? branches.offsets[r + 1] - branches.offsets[r] : 0;
+    if (seen) {
+      gather_branch(context, branches.cells + branches.offsets[r], seen, heads, branch);
+      context.branch = &branch;
+    }
     scores.resize(static_cast<size_t>(kHeadsAtOnce) * pages * kPageTokens);
     for (int h = 0; h < heads.kv; ++h)
       attend_group(qkv + static_cast<int64_t>(r) * width + h * group, context, h, heads, scores.data(),
                    out + static_cast<int64_t>(r) * heads.query * heads.size + h * group);
   }
+}
+
+void move_tokens(const int32_t* from, const int32_t* to, int count, Heads heads, float* key_pages, float* value_pages) {
+  const int64_t floats = head_page_floats(heads);
+  for (int i = 0; i < count; ++i)
+    for (int h = 0; h < heads.kv; ++h) {
+      const int64_t source = (static_cast<int64_t>(from[i] / kPageTokens) * heads.kv + h) * floats;
+      const int64_t target = (static_cast<int64_t>(to[i] / kPageTokens) * heads.kv + h) * floats;
+      copy_token(key_pages + source, value_pages + source, from[i] % kPageTokens, key_pages + target,
+                 value_pages + target, to[i] % kPageTokens, heads);
+    }
 }
 
 void sample(const float* logits, const float* temperatures, const uint64_t* keys, const int32_t* positions, int rows,

@@ -31,11 +31,21 @@ void silu_mul(const float* gate_up, int rows, int width, float* out);
 void rope_store(float* qkv, const float* cos_sin, const int32_t* positions, const int32_t* slots, int rows, Heads heads,
                 float* key_pages, float* value_pages);
 
+// The rows of draft trees: in place of what its sequence holds at its last offsets[r + 1] - offsets[r] positions, row r
+// sees what the sequence holds at these cells (its own last). No offsets: every row sees its sequence as it is.
+struct Branches {
+  const int32_t* offsets;
+  const int32_t* cells;
+};
+
 // out[R, Q * D]: each row attends to tokens 0..position of its own sequence, whose pages are listed in
-// block_tables[sequence]. Reads the queries from qkv.
+// block_tables[sequence], with its own branch. Reads the queries from qkv.
 void paged_attention(const float* qkv, const float* key_pages, const float* value_pages, const int32_t* block_tables,
-                     int blocks_per_sequence, const int32_t* sequences, const int32_t* positions, int rows, Heads heads,
-                     float* out);
+                     int blocks_per_sequence, const int32_t* sequences, const int32_t* positions, Branches branches,
+                     int rows, Heads heads, float* out);
+
+// Copies the keys and values of token slots `from` to token slots `to`, one after the other.
+void move_tokens(const int32_t* from, const int32_t* to, int count, Heads heads, float* key_pages, float* value_pages);
 
 // Draws tokens[R] from softmax(logits / temperature) by the exponential race and reports their logprobs[R]; temperature
 // 0 takes the argmax and reports the logprob at temperature 1. The noise of vocabulary entry v is a pure function of

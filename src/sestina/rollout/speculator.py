@@ -1,0 +1,36 @@
+"""What the embedded engine asks before and tells after every step that may hold drafts."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from sestina.core.units import Seconds
+from sestina.rollout.drafts import Drafts, IntArray
+from sestina.rollout.slots import SlotTable
+from sestina.rollout.step import Step
+from sestina.rollout.verify import Verified
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a step came to."""
+
+    step: Step
+    verified: Verified | None
+    """None when nothing was drafted."""
+    seconds: Seconds
+
+
+class Speculator(Protocol):
+    """Drafts for the requests of one engine, which verifies them: no draft changes a token."""
+
+    def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
+        """Draft at most `most` [N] tokens for the requests in these rows [N]; None when it does not pay.
+
+        `table.tokens[slot, :table.length[slot]]` is what is known of a request, and `table.keys[slot]` tells it from
+        others that have had the row.
+        """
+        ...
+
+    def learn(self, table: SlotTable, outcome: Outcome) -> None:
+        """Take in what a step came to, with drafts or without."""
+        ...

@@ -46,7 +46,7 @@ def plan_jobs(configs: Sequence[RunConfig]) -> list[Plan]:
     found = [inspect(config) for config in configs]
     if any(each.wrong for each in found):
         raise ConfigError(numbered([each.violations for each in found]))
-    return [_plan(config, *checked) for config, *checked in zip(configs, clusters, found, strict=True)]
+    return [_plan(*run) for run in zip(configs, clusters, found, strict=True)]
 
 
 def submit_jobs(plans: Sequence[Plan], console: Console) -> None:

@@ -22,13 +22,19 @@ def _whole_instances(num_instances: int, gpus: int, rollout: int, trainer: int) 
     return f"a divisor of {shares[0]}, the GPUs for rollout" if shares and shares[0] % num_instances else None
 
 
-def _instance_in_whole_nodes(num_instances: int, gpus_per_node: int, gpus: int, rollout: int, trainer: int) -> str | None:
+def _instance_in_whole_nodes(
+    num_instances: int, gpus_per_node: int, gpus: int, rollout: int, trainer: int
+) -> str | None:
     shares = _shares(gpus, rollout, trainer)
     if shares is None or shares[0] % num_instances:
         return None
     each = shares[0] // num_instances
     if each > gpus_per_node:
-        return f"so many that the GPUs of one, now {each}, are whole nodes of {gpus_per_node}" if each % gpus_per_node else None
+        return (
+            f"so many that the GPUs of one, now {each}, are whole nodes of {gpus_per_node}"
+            if each % gpus_per_node
+            else None
+        )
     wrong = shares[0] > gpus_per_node and gpus_per_node % each > 0
     return f"so many that the GPUs of one, now {each}, divide a node's {gpus_per_node}" if wrong else None
 

@@ -53,7 +53,7 @@ def forecast(config: RunConfig) -> Forecast | None:
 
 
 def misfits(config: RunConfig) -> list[str]:
-    """Return a line for everything that the GPUs' memory, or the model's kind, does not allow, with the keys to change."""
+    """Return a line, with the keys to change, for all that the GPUs' memory or the model's kind does not allow."""
     shape, foreseen = config.model.shape, forecast(config)
     lines = [] if shape is None else _without_experts(config, shape)
     if foreseen is None:
@@ -88,8 +88,8 @@ def _trainer_is_full(config: RunConfig, foreseen: Forecast) -> str:
     if trainer.recompute != "full":
         remedies.append("set trainer.recompute 'full'")
     return (
-        f"trainer: a rank of stage {memory.stage} needs {gib(memory.total)} GiB ({parts_of(memory)}); cluster.gpu_memory_gib "
-        f"leaves {gib(foreseen.trainer_limit)}; {', or '.join(remedies)}"
+        f"trainer: a rank of stage {memory.stage} needs {gib(memory.total)} GiB ({parts_of(memory)}); at most "
+        f"{gib(foreseen.trainer_limit)}, what cluster.gpu_memory_gib leaves; {', or '.join(remedies)}"
     )
 
 
@@ -100,8 +100,8 @@ def _cache_is_short(config: RunConfig, foreseen: Forecast) -> list[str]:
     if isinstance(engine, SGLangEngineConfig):
         keys += f" (rollout.engine.tensor_parallel, {engine.tensor_parallel})"
     room = (
-        f"beside {gib(memory.weights)} GiB of weights each GPU has {gib(max(0, memory.kv_bytes))} GiB for keys and values, "
-        f"an instance {memory.kv_tokens} tokens"
+        f"beside {gib(memory.weights)} GiB of weights each GPU has {gib(max(0, memory.kv_bytes))} GiB for keys and "
+        f"values, an instance room for {memory.kv_tokens} tokens"
     )
     if engine.kv_capacity_tokens > memory.kv_tokens:
         given = engine.kv_capacity_tokens

@@ -45,7 +45,9 @@ def _positions(new_tokens: int, prompt_tokens: int, positions: int) -> str | Non
 def _response_for_every_replica(batch: int, minibatches: int, num_ranks: int, tensor: int, pipeline: int) -> str | None:
     replicas = num_ranks // (tensor * pipeline)
     needed = minibatches * replicas
-    return f"at least {needed}: each minibatch has a response for each of {replicas} replicas" if batch < needed else None
+    return (
+        f"at least {needed}: each minibatch has a response for each of {replicas} replicas" if batch < needed else None
+    )
 
 
 _SHAPE = "model.shape"

@@ -107,7 +107,7 @@ class _Problems:
             self.wrong += broken_rules(real) + misfits(filled)
         else:
             self.wrong += [
-                f"{key}: {planned.get(key)!r} is not allowed with model.path {config.model.path}; {value!r}, as its files say"
+                f"{key}: {planned.get(key)!r} is not allowed with model.path {config.model.path}, which has {value!r}"
                 for key, value in real.items()
                 if key.startswith("model.shape.") and planned.get(key) != value
             ]
@@ -125,5 +125,7 @@ def _engine_is_here(engine: EngineConfig) -> None:
 def _model_is_here(directory: Path) -> bool:
     path = directory / "config.json"
     if not path.exists():
-        raise AbsentError([f"model.path: {path}: no such file; a model directory holds it, safetensors and a tokenizer"])
+        raise AbsentError(
+            [f"model.path: {path}: no such file; a model directory holds it, safetensors and a tokenizer"]
+        )
     return True

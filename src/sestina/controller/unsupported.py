@@ -11,16 +11,16 @@ def unsupported(config: RunConfig) -> list[str]:
     shape, cluster = config.model.shape, config.cluster
     if shape is not None and shape.architecture != ARCHITECTURE:
         lines.append(
-            f"model.shape.architecture: '{shape.architecture}'{_with(shape)} cannot be trained yet: trainer.convert, which "
-            f"carries weights between Hugging Face, trainer and engines, knows '{ARCHITECTURE}' alone"
+            f"model.shape.architecture: '{shape.architecture}'{_with(shape)} is not carried by the trainer and its "
+            f"converter of weights; only '{ARCHITECTURE}' is"
         )
     if cluster is not None and cluster.gpus:
         gpus = cluster.rollout_gpus // config.rollout.num_instances
         if gpus > cluster.gpus_per_node:
             lines.append(
-                f"rollout.num_instances: {config.rollout.num_instances} instances of {gpus} GPUs cannot be started yet: "
-                f"a rollout rank starts one server, on its own node of {cluster.gpus_per_node} GPUs "
-                "(cluster.gpus_per_node)"
+                f"rollout.num_instances: {config.rollout.num_instances} instances of {gpus} GPUs are not carried by "
+                f"rollout ranks, each of which starts one server on its own node; at most {cluster.gpus_per_node} GPUs "
+                "(cluster.gpus_per_node) are"
             )
     return lines
 

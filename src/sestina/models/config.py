@@ -22,7 +22,7 @@ class GroupedAttentionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttentionConfig:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): one compressed key and value a token."""
+    """Multi-head latent attention (arXiv 2405.04434, section 2.1): one compressed key and value a token."""
 
     kind: Literal["latent"]
     num_heads: Count

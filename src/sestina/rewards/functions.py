@@ -26,7 +26,8 @@ Signature: TypeAlias = Literal["native", "verl", "trl"]
 def find(path: str) -> Callable[..., Any]:
     """Import `package.module:name`, the working directory first; mutates sys.path.
 
-    Raises ConfigError when the path is malformed or leads nowhere (AbsentError when to no module), and whatever the module raises.
+    Raises ConfigError when the path is malformed or leads nowhere, AbsentError when there is no such module, and
+    whatever the module raises.
     """
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), name)):

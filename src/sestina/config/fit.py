@@ -96,7 +96,7 @@ def _trainer_is_full(config: RunConfig, foreseen: Forecast) -> str:
 def _cache_is_short(config: RunConfig, foreseen: Forecast) -> list[str]:
     engine, memory = config.rollout.engine, foreseen.instance
     keys = "raise rollout.engine.memory_fraction or " if isinstance(engine, SGLangEngineConfig) else ""
-    keys += "cluster.gpu_memory_gib, use more GPUs for each of fewer rollout.num_instances"
+    keys += "cluster.gpu_memory_gib, give each of fewer rollout.num_instances more GPUs"
     if isinstance(engine, SGLangEngineConfig):
         keys += f" (rollout.engine.tensor_parallel, {engine.tensor_parallel})"
     room = (

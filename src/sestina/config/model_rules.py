@@ -27,7 +27,7 @@ def _sequence_with_experts(sequence_parallel: bool, tensor_parallel: int, _: int
 def _heads_of_an_attention(tensor: int, replicas: int, heads: int) -> str | None:
     if tensor % replicas:
         return None  # _divides says so
-    return f"{replicas} times a divisor of {heads}" if heads % (tensor // replicas) else None
+    return f"{_times(replicas)}a divisor of {heads}" if heads % (tensor // replicas) else None
 
 
 def _kv_heads_of_an_attention(tensor: int, replicas: int, heads: int) -> str | None:
@@ -35,7 +35,11 @@ def _kv_heads_of_an_attention(tensor: int, replicas: int, heads: int) -> str | N
     if tensor % replicas:
         return None
     each = tensor // replicas
-    return f"{replicas} times a divisor or a multiple of {heads}" if heads % each and each % heads else None
+    return f"{_times(replicas)}a divisor or a multiple of {heads}" if heads % each and each % heads else None
+
+
+def _times(replicas: int) -> str:
+    return f"{replicas} times " if replicas > 1 else ""
 
 
 def _positions(new_tokens: int, prompt_tokens: int, positions: int) -> str | None:

@@ -11,6 +11,7 @@ from sestina.config.fit import misfits
 from sestina.config.resolved import as_flat_dict
 from sestina.config.rules import broken_rules
 from sestina.config.run import RunConfig
+from sestina.config.schema import shown
 from sestina.controller.materials import Materials, encoded, raw_prompts
 from sestina.controller.unsupported import unsupported
 from sestina.core.errors import AbsentError, ConfigError, UserError
@@ -107,7 +108,7 @@ class _Problems:
             self.wrong += broken_rules(real) + misfits(filled)
         else:
             self.wrong += [
-                f"{key}: {planned.get(key)!r} is not allowed with model.path {config.model.path}, which has {value!r}"
+                f"{key}: {shown(planned.get(key))} is not allowed with model.path {config.model.path}, which has {shown(value)}"
                 for key, value in real.items()
                 if key.startswith("model.shape.") and planned.get(key) != value
             ]

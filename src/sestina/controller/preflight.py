@@ -106,12 +106,13 @@ class _Problems:
         planned, real = as_flat_dict(config), as_flat_dict(filled)
         if config.model.shape is None:
             self.wrong += broken_rules(real) + misfits(filled)
-        else:
-            self.wrong += [
-                f"{key}: {shown(planned.get(key))} is not allowed with model.path {config.model.path}, which has {shown(value)}"
-                for key, value in real.items()
-                if key.startswith("model.shape.") and planned.get(key) != value
-            ]
+            return filled
+        differing = [key for key in real if key.startswith("model.shape.") and planned.get(key) != real[key]]
+        self.wrong += [
+            f"{key}: {shown(planned.get(key))} is not allowed with model.path {config.model.path}, "
+            f"which has {shown(real[key])}"
+            for key in differing
+        ]
         return filled
 
 

@@ -38,9 +38,9 @@ def test_experts_can_be_shared_out_further():
 def test_a_cache_without_room_for_one_longest_response_is_refused():
     assert violations("rollout.engine.memory_fraction=0.2", argv=SEVEN) == [
         "rollout.engine: beside 14.2 GiB of weights each GPU has 1.4 GiB for keys and values, an instance room for "
-        "26491 tokens, too few for a longest prompt and response of 28672 tokens; raise rollout.engine.memory_fraction or "
-        "cluster.gpu_memory_gib, give each of fewer rollout.num_instances more GPUs (rollout.engine.tensor_parallel, "
-        "1), or lower rollout.max_new_tokens"
+        "26491 tokens, too few for a longest prompt and response of 28672 tokens; "
+        "raise rollout.engine.memory_fraction or cluster.gpu_memory_gib, give each of fewer rollout.num_instances "
+        "more GPUs (rollout.engine.tensor_parallel, 1), or lower rollout.max_new_tokens"
     ]
     load(changed("rollout.engine.memory_fraction=0.22", argv=SEVEN))
 

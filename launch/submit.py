@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sestina.cluster.submit import plan_jobs, show_jobs, submit_jobs
+from sestina.cluster.show import show_jobs
+from sestina.cluster.submit import plan_jobs, submit_jobs
 from sestina.config.sweep import runs_of
 from sestina.controller.launcher import launch
 from sestina.core.errors import ConfigError, SestinaError
@@ -23,8 +24,7 @@ def main(argv: list[str]) -> int:
     console = Console(soft_wrap=True)
     if "--local" in argv:
         return next((code for run in runs if (code := launch(run, console))), 0)
-    plans = plan_jobs(runs)
-    show_jobs(plans, console) if "--dry-run" in argv else submit_jobs(plans, console)
+    (show_jobs if "--dry-run" in argv else submit_jobs)(plan_jobs(runs), console)
     return 0
 
 

@@ -23,6 +23,8 @@ TRAINER = {
     "tensor_parallel": 1,
     "pipeline_parallel": 1,
     "sequence_parallel": False,
+    "expert_parallel": 1,
+    "expert_tensor_parallel": 1,
     "distributed_optimizer": False,
     "recompute": "none",
     "device": "cpu",

@@ -95,7 +95,7 @@ def test_a_run_directory_that_cannot_be_made(tmp_path, model):
 
 def test_a_layout_the_model_does_not_allow(tmp_path, model):
     output = refused(tmp_path, model, trainer__num_ranks=3, trainer__tensor_parallel=3)
-    assert "trainer.tensor_parallel: 3 does not divide the model's vocabulary, 80" in output
+    assert "trainer.tensor_parallel: 3 is not allowed with model.shape.vocab_size 80; a divisor of 80" in output
 
 
 def test_a_reward_that_cannot_be_imported(tmp_path, model):

@@ -2,7 +2,8 @@
 
 layout.py   RunConfig -> components of nodes and tasks
 render.py   layout -> the text that sbatch is given
-submit.py   check, write, render, submit; or show what would be
+submit.py   check, render, write, submit
+show.py     the same without submitting: what would be, and what is foreseen of its GPUs' memory
 files.py    what lies in the run directory of such a run
 slurm.py    the commands of SLURM that are called
 nodes.py    whether the cluster has the nodes that a layout needs

@@ -92,7 +92,9 @@ def layout_of(config: RunConfig, cluster: ClusterConfig) -> JobLayout:
 
 
 def _fill(cluster: ClusterConfig, role: Role, count: int, gpus_each: int) -> Component:
-    """Put as many ranks on a node as it has GPUs for."""
+    """Put as many ranks on a node as it has GPUs for; an instance of several nodes has a rank on each."""
+    if gpus_each > cluster.gpus_per_node:
+        count, gpus_each = count * gpus_each // cluster.gpus_per_node, cluster.gpus_per_node
     per_node = cluster.gpus_per_node // gpus_each if gpus_each else cluster.cpu_ranks_per_node
     per_node = max(1, min(per_node, count))
     return Component(

@@ -1,4 +1,4 @@
-"""Runs as jobs: check all of them, then write and submit each; or show what would be submitted."""
+"""Runs as jobs: check all of them, then write and submit each."""
 
 import shutil
 import sys
@@ -14,21 +14,23 @@ from sestina.cluster.nodes import check_nodes
 from sestina.cluster.render import Job, render
 from sestina.cluster.slurm import nodes_of, state_of, submit
 from sestina.config.cluster import ClusterConfig
-from sestina.config.resolved import write_resolved
 from sestina.config.run import RunConfig
-from sestina.controller.preflight import prepare
-from sestina.controller.run_dir import CONFIG, RunDir
+from sestina.config.sweep import numbered
+from sestina.controller.preflight import Preflight, inspect
+from sestina.controller.run_dir import RunDir
 from sestina.controller.world_process import rank_environment
 from sestina.core.errors import ConfigError, RunDirError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A run that may be submitted."""
+    """A run that could be a job."""
 
     config: RunConfig
     layout: JobLayout
     script: str
+    found: Preflight
+    """Nothing wrong, but maybe something that is not here, or that no part of this system carries out."""
     finished: bool
     """It has taken all its steps; there is nothing to submit."""
 
@@ -39,12 +41,19 @@ class Plan:
 
 
 def plan_jobs(configs: Sequence[RunConfig]) -> list[Plan]:
-    """Check every run and render its job; writes nothing. Raises the UserError of the first run that has one."""
-    return [_plan(config) for config in configs]
+    """Check every run and render its job; writes nothing. Raises ConfigError with all that is wrong with them."""
+    clusters = [_cluster(config) for config in configs]
+    found = [inspect(config) for config in configs]
+    if any(each.wrong for each in found):
+        raise ConfigError(numbered([each.violations for each in found]))
+    return [_plan(*run) for run in zip(configs, clusters, found, strict=True)]
 
 
 def submit_jobs(plans: Sequence[Plan], console: Console) -> None:
-    """Write and submit every job; raises a UserError before the first one when the cluster cannot run one of them."""
+    """Write and submit every job; raises a UserError before the first one when one of them cannot be run."""
+    refused = [[] if plan.finished else plan.found.violations for plan in plans]
+    if any(refused):
+        raise ConfigError(numbered(refused))
     for plan in plans:
         if plan.finished:
             steps = plan.config.run.steps
@@ -61,20 +70,6 @@ def submit_jobs(plans: Sequence[Plan], console: Console) -> None:
         console.print(f"  run directory {plan.config.dir}, log {log_of(plan.config.dir, job)}")
 
 
-def show_jobs(plans: Sequence[Plan], console: Console) -> None:
-    """Print and write what would be submitted; leaves a run that is in its directory alone."""
-    for plan in plans:
-        folder = plan.folder / DRY
-        folder.mkdir(parents=True, exist_ok=True)
-        write_resolved(plan.config, folder / CONFIG)
-        (folder / SCRIPT).write_text(plan.script, encoding="utf-8")
-        (folder / "layout.txt").write_text(_table(plan.layout), encoding="utf-8")
-        for name in (CONFIG, "layout.txt", SCRIPT):
-            console.print(f"== {folder / name}")
-            console.out((folder / name).read_text(encoding="utf-8"), highlight=False)
-    console.print("nothing was submitted")
-
-
 def job_environment(config: RunConfig, cluster: ClusterConfig) -> dict[str, str]:
     """Return what every rank of a job needs; pure."""
     # MPICH names its shared memory after job and step. A killed start leaves it behind, and the next start of the same
@@ -84,9 +79,7 @@ def job_environment(config: RunConfig, cluster: ClusterConfig) -> dict[str, str]
     return rank_environment(config) | mpi | dict.fromkeys(names, cluster.interface or "")
 
 
-def _plan(config: RunConfig) -> Plan:
-    cluster = _cluster(config)
-    prepare(config)
+def _plan(config: RunConfig, cluster: ClusterConfig, found: Preflight) -> Plan:
     finished = RunDir(config.dir).plan(config).step >= config.run.steps
     layout = layout_of(config, cluster)
     run_dir = config.dir.absolute()
@@ -98,7 +91,8 @@ def _plan(config: RunConfig) -> Plan:
         python=cluster.python or sys.executable,
         environment=job_environment(config, cluster),
     )
-    return Plan(config=config, layout=layout, script=render(job, layout, cluster), finished=finished)
+    script = render(job, layout, cluster)
+    return Plan(config=config, layout=layout, script=script, found=found, finished=finished)
 
 
 def _submit(plan: Plan) -> int:
@@ -129,13 +123,3 @@ def _cluster(config: RunConfig) -> ClusterConfig:
     if config.cluster is None:
         raise ConfigError(["cluster: null is not allowed for a job; choose cluster=cpu or cluster=gpu, or use --local"])
     return config.cluster
-
-
-def _table(layout: JobLayout) -> str:
-    lines = [f"{layout.tasks} ranks on {layout.nodes} nodes"]
-    for number, part in enumerate(layout.components):
-        lines.append(
-            f"  component {number}: {layout.roles(number)}; {part.tasks} ranks on {part.nodes} nodes, "
-            f"{part.tasks_per_node} ranks and {part.gpus_per_node} GPUs each"
-        )
-    return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
-from sestina.core.ranges import Count, CountOrNone, Text
+from sestina.core.ranges import Count, CountOrNone, Positive, Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,8 @@ class ClusterConfig:
     gpus: CountOrNone
     """Of rollout and trainer together; 0: a run on CPUs."""
     gpus_per_node: Count
+    gpu_memory_gib: Positive
+    """Of one GPU."""
     split: SplitConfig
     cpu_ranks_per_node: Count
     """Where there are no GPUs to decide it; `single` ignores it."""

@@ -7,7 +7,8 @@ from sestina.config.cluster import ClusterConfig
 
 def gpus_of(cluster: ClusterConfig, role: Literal["rollout", "trainer"], index: int, num_instances: int) -> range:
     """Return the numbers, among the GPUs that the job has on the rank's node, of those for rank `index` of a role."""
-    per_instance = cluster.rollout_gpus // num_instances
+    # An instance of several nodes has a rank on each.
+    per_instance = min(cluster.rollout_gpus // num_instances, cluster.gpus_per_node)
     if role == "rollout":
         first, count = index * per_instance, per_instance
     else:

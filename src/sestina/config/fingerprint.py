@@ -19,10 +19,12 @@ FREE = {
     "run.checkpoint_every": "what is written, not what is computed",
     "run.keep_checkpoints": "what is written, not what is computed",
     "eval.every": "evaluation reads weights and has its own noise",
+    "model.shape": "says what the files of model.path say, which is checked",
     "rollout.num_instances": "a token depends on weights, prompt, sample, position and seed alone",
     "rollout.scheduler": "as rollout.num_instances",
     "rollout.chunk_tokens": "as rollout.num_instances",
     "rollout.engine.kv_capacity_tokens": "as rollout.num_instances",
+    "rollout.engine.memory_fraction": "as rollout.num_instances",
     "rollout.engine.max_running": "as rollout.num_instances",
     "rollout.engine.max_step_tokens": "as rollout.num_instances",
     "rollout.engine.page_tokens": "as rollout.num_instances",
@@ -63,7 +65,8 @@ def _pinned(config: RunConfig) -> dict[str, object]:
 
 
 def _is_free(key: str) -> bool:
-    return key in FREE or key.partition(".")[0] in FREE
+    parts = key.split(".")
+    return any(".".join(parts[:depth]) in FREE for depth in range(1, len(parts) + 1))
 
 
 def _at(values: dict[str, object], key: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, cast, get_args
 from omegaconf import DictConfig
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from sestina.config.fit import misfits
 from sestina.config.plain import MISSING, Unresolved, plain
 from sestina.config.rules import broken_rules
 from sestina.config.run import RunConfig
@@ -42,9 +43,12 @@ def load(config: DictConfig | Mapping[str, Any]) -> RunConfig:
     check = _Check()
     check.section((RunConfig,), tree, "")
     violations = check.violations + broken_rules(check.valid)
-    if violations:
+    if check.violations:
         raise ConfigError(violations)
-    return _RUN.validate_json(json.dumps(tree), strict=True, extra="forbid")
+    run = _RUN.validate_json(json.dumps(tree), strict=True, extra="forbid")
+    if violations := violations + misfits(run):
+        raise ConfigError(violations)
+    return run
 
 
 class _Check:

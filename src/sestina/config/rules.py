@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sestina.config.cluster_rules import CLUSTER_RULES
+from sestina.config.model_rules import MODEL_RULES
 from sestina.config.rule import Rule
 from sestina.config.schema import shown
 from sestina.data.sums import ANSWER_MARK
@@ -150,5 +151,6 @@ RULES = (
         check=_decay_after_warmup,
     ),
     Rule(needs=(f"{_OPTIMIZER}.min_learning_rate", f"{_OPTIMIZER}.learning_rate"), check=_at_most),
+    *MODEL_RULES,
     *CLUSTER_RULES,
 )

@@ -10,19 +10,12 @@ from sestina.algorithms.config import AlgorithmConfig
 from sestina.config.cluster import ClusterConfig
 from sestina.core.ranges import Count, CountOrNone, Duration, Positive, Seed, Text
 from sestina.data.config import DataConfig
+from sestina.models.config import ModelConfig
 from sestina.rewards.config import RewardConfig
 from sestina.rollout.config import RolloutConfig
 from sestina.telemetry.config import TelemetryConfig
 from sestina.trainer.config import TrainerConfig
 from sestina.weights.config import WeightsConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
-    """The model to train."""
-
-    path: Path
-    """Directory with config.json, safetensors and a tokenizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,16 +25,24 @@ def runs_of(argv: Sequence[str], conf_dir: Path) -> list[RunConfig]:
         raise ConfigError([f"{flag!r} is Hydra's, and not known here" for flag in flags])
     points = _points([argument for argument in prepared if argument not in MULTIRUN])
     runs: list[RunConfig] = []
-    violations: list[str] = []
+    violations: list[list[str]] = []
     with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir)):
         for number, overrides in enumerate(points):
             try:
                 runs.append(_load(overrides, number))
+                violations.append([])
             except ConfigError as error:
-                violations += [f"run {number}: {line}" if len(points) > 1 else line for line in error.violations]
-    if violations:
-        raise ConfigError(list(dict.fromkeys(violations)))
+                violations.append(error.violations)
+    if any(violations):
+        raise ConfigError(numbered(violations))
     return runs
+
+
+def numbered(violations: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines about each run, with the run's number where there are several."""
+    if len(violations) == 1:
+        return list(dict.fromkeys(violations[0]))
+    return [f"run {number}: {line}" for number, lines in enumerate(violations) for line in dict.fromkeys(lines)]
 
 
 def _points(overrides: list[str]) -> list[list[str]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sestina.config.run import RunConfig
 from sestina.controller.driver import Offer
-from sestina.controller.preflight import Materials
+from sestina.controller.materials import Materials
 from sestina.core.errors import RunDirError
 from sestina.core.ids import EVAL_GROUPS
 from sestina.core.noise import derive

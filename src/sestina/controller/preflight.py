@@ -1,93 +1,133 @@
-"""Everything that can be known to be wrong before a rank starts: model, tokenizer, prompts, reward, layout."""
+"""Everything that can be known to be wrong before a rank starts: model, tokenizer, prompts, reward, layout, memory."""
 
+import dataclasses
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import assert_never
+from pathlib import Path
+from typing import ParamSpec, TypeVar
 
+from sestina.config.fit import misfits
+from sestina.config.resolved import as_flat_dict
+from sestina.config.rules import broken_rules
 from sestina.config.run import RunConfig
-from sestina.core.errors import ConfigError
-from sestina.data.config import DataConfig, FilesConfig, SumsConfig
-from sestina.data.prompt import Prompt, RawPrompt
-from sestina.data.prompt_set import encode, read_file
-from sestina.data.sums import SumsGenerator
+from sestina.config.schema import shown
+from sestina.controller.materials import Materials, encoded, raw_prompts
+from sestina.controller.unsupported import unsupported
+from sestina.core.errors import AbsentError, ConfigError, UserError
 from sestina.models.files import check_files
 from sestina.models.shape import ModelShape, read_shape
 from sestina.models.tokenizer import Tokenizer
 from sestina.rewards.rules import check as check_reward
 from sestina.rollout.config import EngineConfig, SGLangEngineConfig
-from sestina.trainer.layout import check_layout
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Materials:
-    """What a run works with."""
+class Preflight:
+    """What was found, a line for each violation."""
 
-    shape: ModelShape
-    tokenizer: Tokenizer
-    prompts: list[Prompt]
-    eval_prompts: list[Prompt]
-    """Empty when the run does not evaluate."""
+    config: RunConfig
+    """With the model's shape, wherever that was to be found."""
+    wrong: tuple[str, ...]
+    """The configuration, or a file it names, has to change."""
+    absent: tuple[str, ...]
+    """Is not on this machine."""
+    unsupported: tuple[str, ...]
+    """Is in order, and no part of this system can carry it out."""
+    materials: Materials | None
+    """None when anything was found."""
+
+    @property
+    def violations(self) -> list[str]:
+        """All of them."""
+        return [*self.wrong, *self.unsupported, *self.absent]
 
 
 def prepare(config: RunConfig) -> Materials:
-    """Read and check what the configuration names; raises the UserError of whatever is wrong first. Writes nothing."""
-    shape = read_shape(config.model.path)
-    check_files(config.model.path, shape)
-    check_layout(shape, config.trainer)
-    check_reward(config.reward)
-    _check_engine(config.rollout.engine)
-    _check_context(config, shape)
-    tokenizer = Tokenizer(config.model.path, model_vocab_size=shape.vocab_size)
-    train, held_out = _raw_prompts(config.data, config.seed)
-    limit = config.data.max_prompt_tokens
-    prompts = encode(train, tokenizer, max_prompt_tokens=limit)
-    wanted = config.eval.num_prompts if config.eval.every else 0
-    eval_prompts = encode(held_out[:wanted], tokenizer, max_prompt_tokens=limit)
-    _check_counts(config, len(prompts), len(eval_prompts))
-    return Materials(shape=shape, tokenizer=tokenizer, prompts=prompts, eval_prompts=eval_prompts)
+    """Read and check what the configuration names; raises ConfigError with every violation. Writes nothing."""
+    found = inspect(config)
+    if found.violations or found.materials is None:
+        raise ConfigError(found.violations)
+    return found.materials
 
 
-def _raw_prompts(config: DataConfig, seed: int) -> tuple[list[RawPrompt], list[RawPrompt]]:
-    match config:
-        case SumsConfig():
+def inspect(config: RunConfig) -> Preflight:
+    """Check everything that is here, whatever else is wrong or missing; writes nothing."""
+    problems = _Problems()
+    beyond = unsupported(config)
+    problems.of(_engine_is_here, config.rollout.engine)
+    here = problems.of(_model_is_here, config.model.path)
+    shape = problems.of(read_shape, config.model.path) if here and not beyond else None
+    tokenizer = None
+    if shape is not None:
+        problems.of(check_files, config.model.path, shape)
+        tokenizer = problems.of(Tokenizer, config.model.path, model_vocab_size=shape.vocab_size)
+        config = problems.fill(config, shape)
+    problems.of(check_reward, config.reward)
+    raw = problems.of(raw_prompts, config.data, config.seed)
+    prompts = None if raw is None or tokenizer is None else problems.of(encoded, config, *raw, tokenizer)
+    materials = None
+    if shape is not None and tokenizer is not None and prompts is not None and not (problems.wrong or problems.absent):
+        materials = Materials(shape=shape, tokenizer=tokenizer, prompts=prompts[0], eval_prompts=prompts[1])
+    return Preflight(
+        config=config,
+        wrong=tuple(problems.wrong),
+        absent=tuple(problems.absent),
+        unsupported=tuple(beyond),
+        materials=materials,
+    )
 
-            def draw(count: int, *, held_out: bool) -> list[RawPrompt]:
-                generator = SumsGenerator(seed=seed, max_terms=config.max_terms, tail=config.tail, held_out=held_out)
-                return generator.prompts(count)
 
-            return draw(config.num_prompts, held_out=False), draw(config.num_eval_prompts, held_out=True)
-        case FilesConfig():
-            held_out = [] if config.eval_path is None else read_file(config.eval_path)
-            return read_file(config.path), held_out
-        case _:
-            assert_never(config)
+class _Problems:
+    """Collects what checks have against a run."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        self.absent: list[str] = []
+
+    def of(self, check: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | None:
+        """Return what a check returns; None when it raises a UserError, which is kept."""
+        try:
+            return check(*args, **kwargs)
+        except AbsentError as error:
+            self.absent += error.violations
+        except ConfigError as error:
+            self.wrong += error.violations
+        except UserError as error:
+            self.wrong.append(str(error))
+        return None
+
+    def fill(self, config: RunConfig, shape: ModelShape) -> RunConfig:
+        """Judge a run by the shape that its model's files have, and return it with that."""
+        filled = dataclasses.replace(config, model=dataclasses.replace(config.model, shape=shape.planned()))
+        planned, real = as_flat_dict(config), as_flat_dict(filled)
+        if config.model.shape is None:
+            self.wrong += broken_rules(real) + misfits(filled)
+            return filled
+        differing = [key for key in real if key.startswith("model.shape.") and planned.get(key) != real[key]]
+        self.wrong += [
+            f"{key}: {shown(planned.get(key))} is not allowed with model.path {config.model.path}, "
+            f"which has {shown(real[key])}"
+            for key in differing
+        ]
+        return filled
 
 
-def _check_engine(engine: EngineConfig) -> None:
+def _engine_is_here(engine: EngineConfig) -> None:
     if isinstance(engine, SGLangEngineConfig) and not os.access(engine.python, os.X_OK):
-        raise ConfigError([
+        raise AbsentError([
             f"rollout.engine.python: '{engine.python}' is not an executable file; `make sglang` sets up "
             "'.venv-sglang/bin/python' for the CPU, docs/install-gpu.md says how for GPUs"
         ])  # fmt: skip
 
 
-def _check_context(config: RunConfig, shape: ModelShape) -> None:
-    needed = config.data.max_prompt_tokens + config.rollout.max_new_tokens
-    if needed > shape.max_positions:
-        raise ConfigError([
-            f"rollout.max_new_tokens: {config.rollout.max_new_tokens} is not allowed with data.max_prompt_tokens "
-            f"{config.data.max_prompt_tokens}; the model has {shape.max_positions} positions"
-        ])  # fmt: skip
-
-
-def _check_counts(config: RunConfig, num_prompts: int, num_eval_prompts: int) -> None:
-    needed = config.algorithm.batch_size // config.algorithm.group_size
-    wrong: list[str] = []
-    if num_prompts < needed:
-        wrong.append(f"algorithm.batch_size: one step needs {needed} prompts, the prompt set holds {num_prompts}")
-    if config.eval.every and num_eval_prompts < config.eval.num_prompts:
-        wrong.append(
-            f"eval.num_prompts: {config.eval.num_prompts} asked for, the held-out set holds {num_eval_prompts}"
+def _model_is_here(directory: Path) -> bool:
+    path = directory / "config.json"
+    if not path.exists():
+        raise AbsentError(
+            [f"model.path: {path}: no such file; a model directory holds it, safetensors and a tokenizer"]
         )
-    if wrong:
-        raise ConfigError(wrong)
+    return True

@@ -3,6 +3,7 @@
 SestinaError
   UserError            exit code 2, nothing was started or written
     ConfigError        a key of the configuration, or two that contradict each other
+      AbsentError      what a key names is not on this machine
     DataError          a prompt file or one of its lines
     ModelError         a checkpoint directory: missing, truncated or inconsistent
     RunDirError        the run directory cannot be used
@@ -34,6 +35,10 @@ class ConfigError(UserError):
         self.violations = violations
         count = "1 problem" if len(violations) == 1 else f"{len(violations)} problems"
         super().__init__("\n".join([f"configuration: {count}", *(f"  {v}" for v in violations)]))
+
+
+class AbsentError(ConfigError):
+    """The configuration names what this machine does not have; another one may."""
 
 
 class DataError(UserError):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sestina.core.errors import ModelError
+from sestina.models.config import GroupedAttentionConfig, ShapeConfig
 
 ARCHITECTURE = "Qwen2ForCausalLM"
 
@@ -67,6 +68,26 @@ class ModelShape:
         if not self.tied:
             shapes["lm_head.weight"] = (self.vocab_size, hidden)
         return shapes
+
+    def planned(self) -> ShapeConfig:
+        """Return the same as a configuration states it."""
+        return ShapeConfig(
+            architecture=ARCHITECTURE,
+            vocab_size=self.vocab_size,
+            hidden_size=self.hidden_size,
+            num_layers=self.num_layers,
+            ffn_size=self.ffn_size,
+            max_positions=self.max_positions,
+            tied=self.tied,
+            attention=GroupedAttentionConfig(
+                kind="grouped",
+                num_heads=self.num_heads,
+                num_kv_heads=self.num_kv_heads,
+                head_size=self.head_size,
+                qkv_bias=True,
+                qk_norm=False,
+            ),
+        )
 
     def to_hf(self) -> dict[str, Any]:
         """Return the contents of a config.json that transformers reads back as this shape."""

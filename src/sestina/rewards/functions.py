@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Literal, TypeAlias, assert_never
 
-from sestina.core.errors import ConfigError
+from sestina.core.errors import AbsentError, ConfigError
 from sestina.rewards.messages import Sample
 
 Signature: TypeAlias = Literal["native", "verl", "trl"]
@@ -26,7 +26,8 @@ Signature: TypeAlias = Literal["native", "verl", "trl"]
 def find(path: str) -> Callable[..., Any]:
     """Import `package.module:name`, the working directory first; mutates sys.path.
 
-    Raises ConfigError when the path is malformed or leads nowhere, and whatever the module raises.
+    Raises ConfigError when the path is malformed or leads nowhere, AbsentError when there is no such module, and
+    whatever the module raises.
     """
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), name)):
@@ -49,7 +50,8 @@ def _import(path: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # The module is there; one that it imports is not.
-        raise _fault(path, f"module '{error.name}' not found in {directory} or among installed packages") from None
+        gone = f"reward.path: '{path}': module '{error.name}' not found in {directory} or among installed packages"
+        raise AbsentError([gone]) from None
 
 
 def _suggestion(name: str, module: ModuleType) -> str:

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from annotated_types import Gt, Lt
 
 from sestina.core.ranges import Count, CountOrNone, Duration, Positive
 from sestina.policies.planner import SchedulerKind
@@ -33,6 +35,12 @@ class SGLangEngineConfig:
     dtype: Literal["float32", "bfloat16"]
     tensor_parallel: Count
     """GPUs of one instance."""
+    data_parallel: Count
+    """Groups of those GPUs that attend to requests of their own; the rest of the model stays shared out over all."""
+    expert_parallel: Count
+    """Groups of those GPUs that share out a layer's experts."""
+    memory_fraction: Annotated[float, Gt(0), Lt(1)]
+    """Share of a GPU's memory for weights and keys and values; CUDA only."""
     kv_capacity_tokens: CountOrNone
     """0: as much as the GPU's memory holds."""
     max_running: Count

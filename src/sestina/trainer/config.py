@@ -36,6 +36,10 @@ class TrainerConfig:
     tensor_parallel: Count
     pipeline_parallel: Count
     sequence_parallel: bool
+    expert_parallel: Count
+    """Ranks that share out a layer's experts."""
+    expert_tensor_parallel: Count
+    """Ranks that share out one expert."""
     distributed_optimizer: bool
     """Shard optimizer state over data-parallel ranks."""
     recompute: Literal["none", "selective", "full"]
@@ -52,3 +56,8 @@ class TrainerConfig:
     def data_parallel(self) -> int:
         """Replicas of the model."""
         return self.num_ranks // (self.tensor_parallel * self.pipeline_parallel)
+
+    @property
+    def expert_data_parallel(self) -> int:
+        """Replicas of each expert."""
+        return self.num_ranks // (self.expert_parallel * self.expert_tensor_parallel * self.pipeline_parallel)

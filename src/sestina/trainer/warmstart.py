@@ -73,6 +73,8 @@ def _config(recipe: Recipe, optimizer: OptimizerConfig) -> TrainerConfig:
         tensor_parallel=1,
         pipeline_parallel=1,
         sequence_parallel=False,
+        expert_parallel=1,
+        expert_tensor_parallel=1,
         distributed_optimizer=False,
         recompute="none",
         device="cpu",

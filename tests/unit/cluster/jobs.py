@@ -6,7 +6,7 @@ from sestina.cluster.layout import layout_of
 from sestina.cluster.render import Job, render
 from sestina.cluster.submit import job_environment
 from sestina.config.load import load
-from tests.unit.config.helpers import composed
+from tests.unit.config.helpers import CONF, composed
 
 GOLDEN = Path(__file__).parents[2] / "golden/jobs"
 SLURM = ("+exp=quickstart_slurm",)
@@ -19,6 +19,7 @@ GPUS = (
     "rollout.engine.device=cuda",
 )
 FEW_GPUS = (*GPUS, "cluster.gpus=8", "rollout.num_instances=3", "trainer.num_ranks=2")
+EXPERIMENTS = sorted(path.stem for path in CONF.glob("exp/*.yaml") if not path.stem.startswith("quickstart"))
 CASES = {
     "cpu_het": SLURM,
     "cpu_het_shared": (*SLURM, "cluster.layout=het-shared", "cluster.cpu_ranks_per_node=2", "trainer.num_ranks=2"),
@@ -36,6 +37,7 @@ CASES = {
     "gpu_het_shared": (*GPUS, "cluster.layout=het-shared"),
     "gpu_single": (*FEW_GPUS, "cluster.layout=single"),
     "odd_paths": (*SLURM, "name=a run", "cluster.layout=single"),
+    **{name: (f"+exp={name}",) for name in EXPERIMENTS},
 }
 
 

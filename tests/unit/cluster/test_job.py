@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -28,7 +27,7 @@ def run_dir(tmp_path):
 def job(run_dir, script):
     command = [sys.executable, "-m", "sestina.cluster.job", str(run_dir.path), sys.executable, "-c", script]
     environment = {**os.environ, "SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_the_exit_code_is_that_of_the_rank_that_failed(run_dir):
@@ -57,7 +56,7 @@ def test_how_a_former_start_ended_is_forgotten(run_dir):
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_signal_becomes_a_word_in_the_file_and_does_not_reach_the_ranks(run_dir, number):
     process = job(run_dir, "import time; print('up', flush=True); time.sleep(2)")
-    time.sleep(1.5)
+    assert process.stdout.readline() == "up\n"
     process.send_signal(number)
     process.communicate(timeout=60)
     assert "SLURM" in run_dir.file("stop").read_text() or "time" in run_dir.file("stop").read_text()

@@ -63,6 +63,12 @@ def gpu_runs(draw):
 RUNS = st.one_of(cpu_runs(), gpu_runs())
 
 
+def nodes_of_an_instance(run):
+    """An instance of several nodes has a rank on each."""
+    gpus = run.cluster.rollout_gpus // run.rollout.num_instances
+    return max(1, gpus // run.cluster.gpus_per_node)
+
+
 @given(RUNS)
 def test_every_rank_has_one_place_and_one_role(run):
     layout = layout_of(run, run.cluster)
@@ -75,7 +81,7 @@ def test_every_rank_has_one_place_and_one_role(run):
     assert roles[0] == "controller"
     assert (roles.count("controller"), roles.count("rollout"), roles.count("trainer")) == (
         1,
-        run.rollout.num_instances,
+        run.rollout.num_instances * nodes_of_an_instance(run),
         run.trainer.num_ranks,
     )
     assert [layout.name(rank).split()[0] for rank in range(layout.tasks)] == roles

@@ -5,7 +5,8 @@ import sys
 import pytest
 from rich.console import Console
 
-from sestina.cluster.submit import plan_jobs, show_jobs, submit_jobs
+from sestina.cluster.show import show_jobs
+from sestina.cluster.submit import plan_jobs, submit_jobs
 from sestina.config.load import load
 from sestina.config.resolved import read_resolved, write_resolved
 from sestina.controller.run_dir import RunDir

@@ -81,7 +81,7 @@ def test_a_sweep_numbers_its_runs_below_the_directory_given(key):
 
 
 GROUPS = "one of 'algorithm', 'cluster', 'data', 'exp', 'model', 'reward', 'rollout', 'rollout/engine', 'trainer'"
-_ENGINES = "rollout/engine: 'torhc' is not allowed; one of 'sglang', 'torch'; did you mean 'torch'?"
+_ENGINES = "rollout/engine: 'torhc' is not allowed; one of 'sglang', 'sglang_cuda', 'torch'; did you mean 'torch'?"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from sestina.config.resolved import as_dict, as_flat_dict, read_resolved, write_
 from sestina.config.run import RunConfig
 from sestina.config.schema import keys_of
 from sestina.core.errors import ConfigError, RunDirError
-from tests.unit.config.helpers import FILES, changed
+from tests.unit.config.helpers import FILES, changed, composed
 
 FUNCTION = (*FILES[:2], "reward=function", "reward.path=grading:grade")
 
@@ -103,9 +103,18 @@ PINNED_CHANGES = words(
 
 def test_every_key_of_the_usual_run_is_either_free_or_pinned():
     fixed = {"run.mode", "data.kind", "rollout.engine.kind", "algorithm.kind", "reward.kind", "reward.answer_mark"}
-    fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel", "cluster"}
+    fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel", "cluster", "model.shape"}
+    fixed |= {"trainer.expert_parallel", "trainer.expert_tensor_parallel"}
     listed = [change.partition("=")[0] for change in ALLOWED_CHANGES + PINNED_CHANGES]
     assert sorted([*listed, *fixed]) == sorted(as_flat_dict(load(changed())))
+
+
+def test_a_shape_may_be_added_to_the_model_that_has_it():
+    before, after = (
+        composed("model=checkpoint", "model.path=m", *FILES),
+        composed("model=qwen2_5_7b", "model.path=m", *FILES),
+    )
+    assert fingerprint(load(before)) == fingerprint(load(after))
 
 
 def test_what_cannot_change_a_weight_may_change():
@@ -143,6 +152,7 @@ def test_differing_keys_state_both_values():
 
 def test_free_keys_exist_and_equal_numbers_have_one_fingerprint():
     known = {key.path for key in keys_of(RunConfig)}
-    assert set(FREE) <= known | {path.partition(".")[0] for path in known}
+    sections = {".".join(path.split(".")[:depth]) for path in known for depth in (1, 2)}
+    assert set(FREE) <= known | sections
     assert fingerprint(load(changed("data.tail=1"))) == fingerprint(load(changed("data.tail=1.0")))
     assert fingerprint(replace(load(changed()), dir=Path("/x"))) == fingerprint(load(changed()))

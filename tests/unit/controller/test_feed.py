@@ -6,7 +6,7 @@ import pytest
 
 from sestina.config.load import load
 from sestina.controller.feed import Feed
-from sestina.controller.preflight import Materials
+from sestina.controller.materials import Materials
 from sestina.core.errors import RunDirError
 from sestina.core.ids import EVAL_GROUPS
 from sestina.data.prompt import Prompt

@@ -40,6 +40,9 @@ CONFIG = SGLangEngineConfig(
     device="cuda",
     dtype="bfloat16",
     tensor_parallel=8,
+    data_parallel=1,
+    expert_parallel=1,
+    memory_fraction=0.85,
     kv_capacity_tokens=0,
     max_running=256,
     page_tokens=64,
@@ -49,7 +52,7 @@ CONFIG = SGLangEngineConfig(
     start_s=1,
     silence_s=1,
     max_restarts=0,
-    extra_args=("--mem-fraction-static", "0.8"),
+    extra_args=("--chunked-prefill-size", "8192"),
 )
 
 
@@ -134,12 +137,17 @@ def test_the_command_on_a_gpu_and_on_a_cpu():
     assert words[words.index("--tp-size") + 1] == "8"
     assert "--enable-deterministic-inference" in words
     assert {"--max-total-tokens", "--attention-backend", "--sleep-on-idle"}.isdisjoint(words)
-    assert words[-2:] == ["--mem-fraction-static", "0.8"]
+    assert words[words.index("--mem-fraction-static") + 1] == "0.85"
+    assert {"--attn-dp-size", "--ep-size"}.isdisjoint(words)
+    assert words[-2:] == ["--chunked-prefill-size", "8192"]
+    spread = server_command(dataclasses.replace(CONFIG, data_parallel=4, expert_parallel=2), Path("model"), 1, 2)
+    assert spread[spread.index("--attn-dp-size") + 1] == "4"
+    assert spread[spread.index("--ep-size") + 1] == "2"
     on_cpu = dataclasses.replace(CONFIG, device="cpu", deterministic=False, kv_capacity_tokens=4096)
     words = server_command(on_cpu, Path("model"), 30000, 30001)
     assert words[words.index("--attention-backend") + 1] == "sestina_cpu"
     assert words[words.index("--max-total-tokens") + 1] == "4096"
-    assert "--enable-deterministic-inference" not in words
+    assert {"--enable-deterministic-inference", "--mem-fraction-static"}.isdisjoint(words)
 
 
 def test_ports_are_different_ones():

@@ -46,6 +46,12 @@ def server_command(config: SGLangEngineConfig, model: Path, port: int, distribut
     }
     if config.kv_capacity_tokens:
         arguments["max-total-tokens"] = config.kv_capacity_tokens
+    if config.device == "cuda":
+        arguments["mem-fraction-static"] = config.memory_fraction
+    if config.data_parallel > 1:
+        arguments["attn-dp-size"] = config.data_parallel
+    if config.expert_parallel > 1:
+        arguments["ep-size"] = config.expert_parallel
     if config.device == "cpu":
         arguments["attention-backend"] = "sestina_cpu"
     flags = ["--skip-tokenizer-init", "--disable-overlap-schedule", "--skip-server-warmup"]

@@ -1,0 +1,32 @@
+"""What a configuration may say and plan, and no part of this system carries out; pure."""
+
+from sestina.config.run import RunConfig
+from sestina.models.config import LatentAttentionConfig, ShapeConfig
+from sestina.models.shape import ARCHITECTURE
+
+
+def unsupported(config: RunConfig) -> list[str]:
+    """Return a line for each such demand, with the part that falls short."""
+    lines: list[str] = []
+    shape, cluster = config.model.shape, config.cluster
+    if shape is not None and shape.architecture != ARCHITECTURE:
+        lines.append(
+            f"model.shape.architecture: '{shape.architecture}'{_with(shape)} is not carried by the trainer and its "
+            f"converter of weights; only '{ARCHITECTURE}' is"
+        )
+    if cluster is not None and cluster.gpus:
+        gpus = cluster.rollout_gpus // config.rollout.num_instances
+        if gpus > cluster.gpus_per_node:
+            lines.append(
+                f"rollout.num_instances: {config.rollout.num_instances} instances of {gpus} GPUs are not carried by "
+                f"rollout ranks, each of which starts one server on its own node; at most {cluster.gpus_per_node} GPUs "
+                "(cluster.gpus_per_node) are"
+            )
+    return lines
+
+
+def _with(shape: ShapeConfig) -> str:
+    parts = [] if shape.experts is None else [f"{shape.experts.num_experts} experts"]
+    if isinstance(shape.attention, LatentAttentionConfig):
+        parts.append("latent attention")
+    return f" with {' and '.join(parts)}" if parts else ""

@@ -1,0 +1,107 @@
+import json
+
+import pytest
+
+from sestina.config.load import load
+from sestina.controller.preflight import inspect, prepare
+from sestina.core.errors import ConfigError
+from sestina.data.sums import ALPHABET
+from sestina.models.tokenizer import write_character_tokenizer
+from sestina.models.weights import write_model
+from tests.conftest import lively_weights, make_shape
+from tests.unit.config.helpers import composed
+
+QUICK = ("+exp=quickstart", "data.num_prompts=100")
+SHAPE = make_shape(vocab_size=80, max_positions=1024)
+PLANNED = [
+    "++model.shape={architecture: Qwen2ForCausalLM, vocab_size: 80, hidden_size: 64, num_layers: 3, ffn_size: 96, "
+    "max_positions: 1024, tied: true, attention: {kind: grouped, num_heads: 4, num_kv_heads: 2, head_size: 16, "
+    "qkv_bias: true, qk_norm: false}}"
+]
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    write_model(folder, SHAPE, lively_weights(SHAPE).items())
+    write_character_tokenizer(folder, ALPHABET)
+    return folder
+
+
+def inspected(*words):
+    return inspect(load(composed(*QUICK, *words)))
+
+
+def test_a_run_in_order_has_its_materials(model):
+    config = load(composed(*QUICK, f"model.path={model}"))
+    found = inspect(config)
+    assert (found.violations, found.materials.shape) == ([], SHAPE)
+    assert found.config.model.shape == SHAPE.planned()
+    assert len(prepare(config).prompts) == 100
+
+
+def test_what_is_not_here_is_all_said_and_is_not_wrong(tmp_path):
+    found = inspect(
+        load(
+            composed(
+                "data=files", f"data.path={tmp_path}/a.jsonl", f"data.eval_path={tmp_path}/b.jsonl",
+                "reward=function", "reward.path=nowhere_at_all:grade",
+                "model=checkpoint", f"model.path={tmp_path}/model",
+                "rollout/engine=sglang", f"rollout.engine.python={tmp_path}/python",
+            )
+        )
+    )  # fmt: skip
+    assert found.wrong == found.unsupported == ()
+    assert [line.partition(": ")[0] for line in found.absent] == [
+        "rollout.engine.python",
+        "model.path",
+        "reward.path",
+        "data.path",
+        "data.eval_path",
+    ]
+    assert found.materials is None
+
+
+def test_a_shape_that_is_read_is_judged_as_one_that_is_given(model):
+    found = inspected(f"model.path={model}", "trainer.tensor_parallel=3", "trainer.num_ranks=3")
+    assert found.wrong == (
+        "trainer.tensor_parallel: 3 is not allowed with model.shape.vocab_size 80; a divisor of 80",
+        "trainer.tensor_parallel: 3 is not allowed with model.shape.attention.num_heads 4; a divisor of 4",
+        "trainer.tensor_parallel: 3 is not allowed with model.shape.attention.num_kv_heads 2; a divisor of 2",
+    )
+
+
+def test_a_model_that_is_not_as_planned_is_refused(model):
+    path = f"model.path={model}"
+    assert inspected(path, *PLANNED).violations == []
+    other = [PLANNED[0].replace("ffn_size: 96", "ffn_size: 98").replace("tied: true", "tied: false")]
+    assert inspected(path, *other).wrong == (
+        f"model.shape.ffn_size: 98 is not allowed with model.path {model}, which has 96",
+        f"model.shape.tied: false is not allowed with model.path {model}, which has true",
+    )
+
+
+def test_everything_wrong_with_files_comes_together(model):
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"] |= {f"extra{i}": 70 + i for i in range(30)}
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (model / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(ConfigError) as error:
+        prepare(
+            load(
+                composed(
+                    *QUICK,
+                    f"model.path={model}",
+                    "reward=function",
+                    "reward.path=tests.integration.rewards:evn",
+                    "rollout.max_new_tokens=900",
+                    "trainer.tensor_parallel=2",
+                    "trainer.num_ranks=2",
+                )
+            )
+        )
+    text = str(error.value)
+    assert "truncated or not safetensors" in text
+    assert "the tokenizer has 100 tokens, the model's vocabulary 80" in text
+    assert "did you mean 'even'?" in text
+    assert "rollout.max_new_tokens: 900 is not allowed with data.max_prompt_tokens 128" in text

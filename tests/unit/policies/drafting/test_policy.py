@@ -87,7 +87,7 @@ def test_nor_when_the_measured_median_flatters():
     """Four speculative steps in nine take 3.9 times as long; what is predicted never sees them, the ledger does."""
     world = World(policy_of(), acceptance=0.5)
     for _ in range(1500):
-        world.speculative_factor = 3.9 if world.policy.reasons["on"] % 9 < 4 else 1.0
+        world.speculative_factor = 3.9 if world.policy.reasons["on"] % 9 > 4 else 1.0
         world.step(view_of(4))
         assert world.elapsed_s <= world.equal_s / 0.98 + 1.5 * world.worst_step_s
     assert world.policy.reasons["overdrawn"] > 500

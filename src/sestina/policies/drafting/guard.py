@@ -49,6 +49,10 @@ class Guard:
         self._turn = 0
         self._num_probes = 0
 
+    def begin_rollout(self) -> None:
+        """A rollout begins: texts and weights have changed, and the next probe need not wait."""
+        self._wait = 1
+
     def verdict(self, view: StepView, expected: Forecast, toggled: Reason) -> Reason:
         """Return what becomes of a step that the toggle has judged."""
         if toggled != "on":

@@ -50,6 +50,8 @@ class DraftPolicy:
     def begin_rollout(self) -> None:
         """A rollout begins."""
         self._toggle.begin_rollout()
+        if self._guard is not None:
+            self._guard.begin_rollout()
 
     def end_rollout(self, totals: Totals) -> None:
         """A training rollout is done; `totals` are of all engines."""

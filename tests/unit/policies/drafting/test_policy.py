@@ -138,6 +138,16 @@ def test_probes_are_paid_for_beforehand():
     assert 5 < num_probes < 40, "each that loses doubles the wait"
 
 
+def test_a_new_rollout_is_probed_at_once():
+    world = World(policy_of(), acceptance=0.0)
+    for _ in range(600):
+        world.step(view_of(16))
+    world.policy.begin_rollout()
+    world.step(view_of(16))
+    assert [plan.reason for plan in world.plans[-20:]].count("probe") == 1
+    assert world.plans[-1].reason == "probe"
+
+
 def test_probes_take_turns():
     world = World(policy_of(), acceptance=0.0)
     for _ in range(1000):

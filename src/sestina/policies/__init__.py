@@ -3,6 +3,8 @@
 events.py          what planners are told and what they answer
 request_buffer.py  the life cycle of requests under divided rollout
 instances.py       what each rollout instance has reserved
-scheduler.py       the Protocol of schedulers; group.py, divided.py are two
+scheduler.py       the Protocol of schedulers; group.py, divided.py, context.py, oracle.py are four
+ranking.py         keys that change, and the least of them
 planner.py         composes them; the object that both the real and the simulated driver run
+drafting/          draft lengths and when to draft: asked once per engine step
 """

@@ -54,6 +54,21 @@ class Instances:
     def __getitem__(self, instance: InstanceId) -> Instance:
         return self._instances[instance]
 
+    def choose(self, tokens: int, *, home: InstanceId | None, within: int) -> InstanceId | None:
+        """Return where a request that may grow to `tokens` runs; None if it fits nowhere.
+
+        That is `home`, if it fits there and no two instances differ by more than `within` running requests; else the
+        instance with the fewest pages promised.
+        """
+        if home is not None and self._instances[home].fits(tokens) and self._spread() <= within:
+            return home
+        best: tuple[int, int, InstanceId] | None = None
+        for instance in self._instances.values():
+            load = (instance.reserved_pages, len(instance.promises), instance.id)
+            if (best is None or load < best) and instance.fits(tokens):
+                best = load
+        return None if best is None else best[2]
+
     def add(self, up: InstanceUp) -> None:
         """An instance is ready."""
         assert up.instance not in self._instances, f"instance {up.instance} came up twice"
@@ -63,6 +78,10 @@ class Instances:
             page_tokens=up.page_tokens,
             max_running=up.max_running,
         )
+
+    def _spread(self) -> int:
+        running = [len(instance.promises) for instance in self._instances.values()]
+        return max(running) - min(running)
 
     def reserve(self, instance: InstanceId, request: RequestId, tokens: int) -> None:
         """Promise a request room to grow to `tokens`."""

@@ -66,7 +66,7 @@ class ContextScheduler:
 
     def next(self, instances: Instances) -> Placement | None:
         """See `Scheduler.next`."""
-        picked = self._pick()
+        picked = self._pick() if instances.num_open else None
         if picked is None:
             return None
         entry, reason = picked

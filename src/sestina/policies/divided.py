@@ -25,7 +25,7 @@ class DividedScheduler:
 
     def next(self, instances: Instances) -> Placement | None:
         """See `Scheduler.next`."""
-        if not self._queue:
+        if not instances.num_open or not self._queue:
             return None
         placement = place(
             self._queue[0],

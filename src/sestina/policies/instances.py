@@ -36,7 +36,7 @@ class Instance:
     def fits(self, tokens: int) -> bool:
         """Whether a request that may grow to `tokens` can run here without ever preempting another."""
         room = self.num_pages - self.reserved_pages
-        return self.num_running < self.max_running and self.pages_for(tokens) <= room
+        return len(self.promises) < self.max_running and -(-tokens // self.page_tokens) <= room
 
 
 class Instances:
@@ -44,6 +44,8 @@ class Instances:
 
     def __init__(self) -> None:
         self._instances: dict[InstanceId, Instance] = {}
+        self.num_open = 0
+        """Instances that run fewer requests than they may: while there is none, nothing has to be searched."""
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -64,9 +66,10 @@ class Instances:
             return home
         best: tuple[int, int, InstanceId] | None = None
         for instance in self._instances.values():
-            load = (instance.reserved_pages, len(instance.promises), instance.id)
-            if (best is None or load < best) and instance.fits(tokens):
-                best = load
+            pages = instance.reserved_pages
+            if (best is None or pages <= best[0]) and instance.fits(tokens):
+                load = (pages, len(instance.promises), instance.id)
+                best = load if best is None else min(best, load)
         return None if best is None else best[2]
 
     def add(self, up: InstanceUp) -> None:
@@ -78,6 +81,7 @@ class Instances:
             page_tokens=up.page_tokens,
             max_running=up.max_running,
         )
+        self.num_open += up.max_running > 0
 
     def _spread(self) -> int:
         running = [len(instance.promises) for instance in self._instances.values()]
@@ -88,9 +92,11 @@ class Instances:
         target = self._instances[instance]
         pages = target.pages_for(tokens)
         target.promises[request] = pages
+        self.num_open -= len(target.promises) == target.max_running
         target.reserved_pages += pages
 
     def release(self, instance: InstanceId, request: RequestId) -> None:
         """Take the promise back: the chunk has ended."""
         target = self._instances[instance]
+        self.num_open += len(target.promises) == target.max_running
         target.reserved_pages -= target.promises.pop(request)

@@ -33,7 +33,7 @@ class OracleScheduler:
 
     def next(self, instances: Instances) -> Placement | None:
         """See `Scheduler.next`."""
-        number = self._longest.first()
+        number = self._longest.first() if instances.num_open else None
         if number is None:
             return None
         placement = place(

@@ -1,57 +1,81 @@
-"""Keys that change, and the least of them in O(log n).
+"""Keys that change, and the least of them in O(log of the number of different keys).
 
-A heap from which nothing is ever taken out of the middle: a key that changed leaves its former place behind, which is
-thrown away when it comes to the top, or when such places outnumber the others.
+Items of one key stand in a queue; a heap holds the keys. Nothing is ever taken out of the middle of a queue: an item
+whose key changed leaves its former place behind, which is thrown away when it comes to the front, or when such places
+outnumber the others. Lengths and counts in tokens repeat, so a million items need a heap of some thousand keys.
 """
 
-from heapq import heapify, heappop, heappush
+from collections import deque
+from heapq import heappop, heappush
 
 SPARE = 64
 """Places left behind that no cleaning is worth."""
 
+_BITS = 48
+_ITEM = (1 << _BITS) - 1
+
 
 class Ranking:
-    """Items (integers) by key; of equal keys, the item that was first to get its key comes first.
+    """Items (integers from 0 to 2**48 - 1) by integer key; of equal keys, the one that was given first comes first.
 
     Example:
         >>> ranking = Ranking()
-        >>> ranking.put(7, 3.0)
-        >>> ranking.put(8, 2.0)
-        >>> ranking.put(8, 5.0)
+        >>> ranking.put(7, 3)
+        >>> ranking.put(8, 2)
+        >>> ranking.put(8, 5)
         >>> ranking.first()
         7
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, int]] = []
-        """(key, ticket, item)"""
-        self._tickets: dict[int, int] = {}
-        """Of the place in the heap that counts, by item."""
+        self._keys: list[int] = []
+        """Heap of the keys that have a queue."""
+        self._queues: dict[int, deque[int]] = {}
+        """Places by key: key, ticket and item in one integer."""
+        self._places: dict[int, int] = {}
+        """The place that counts, by item."""
+        self._num_places = 0
         self._num_tickets = 0
 
     def __len__(self) -> int:
-        return len(self._tickets)
+        return len(self._places)
 
-    def put(self, item: int, key: float) -> None:
+    def put(self, item: int, key: int) -> None:
         """Give an item its key, in place of the one it had."""
+        assert 0 <= item <= _ITEM, f"item {item}, allowed are 0 to {_ITEM}"
         self._num_tickets += 1
-        self._tickets[item] = self._num_tickets
-        heappush(self._heap, (key, self._num_tickets, item))
-        if len(self._heap) > 2 * len(self._tickets) + SPARE:
-            self._heap = [place for place in self._heap if self._counts(place)]
-            heapify(self._heap)
+        place = (((key << _BITS) | self._num_tickets) << _BITS) | item
+        self._places[item] = place
+        self._stand(place, key)
+        if self._num_places > 2 * len(self._places) + SPARE:
+            self._clean()
 
     def drop(self, item: int) -> None:
         """Forget an item, if it is there."""
-        self._tickets.pop(item, None)
+        self._places.pop(item, None)
 
     def first(self) -> int | None:
         """Return the item with the least key; None when there is none."""
-        while self._heap:
-            if self._counts(self._heap[0]):
-                return self._heap[0][2]
-            heappop(self._heap)
+        while self._keys:
+            queue = self._queues[self._keys[0]]
+            while queue:
+                item = queue[0] & _ITEM
+                if self._places.get(item) == queue[0]:
+                    return item
+                queue.popleft()
+                self._num_places -= 1
+            del self._queues[heappop(self._keys)]
         return None
 
-    def _counts(self, place: tuple[float, int, int]) -> bool:
-        return self._tickets.get(place[2]) == place[1]
+    def _stand(self, place: int, key: int) -> None:
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = deque()
+            heappush(self._keys, key)
+        queue.append(place)
+        self._num_places += 1
+
+    def _clean(self) -> None:
+        self._keys, self._queues, self._num_places = [], {}, 0
+        for place in sorted(self._places.values()):
+            self._stand(place, place >> (2 * _BITS))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from sestina.config.run import RunConfig
+from sestina.controller.recorded import RecordedLengths, recorded_lengths
 from sestina.core.errors import ConfigError
 from sestina.data.config import DataConfig, FilesConfig, SumsConfig
 from sestina.data.prompt import Prompt, RawPrompt
@@ -27,6 +28,7 @@ class Materials:
     prompts: list[Prompt]
     eval_prompts: list[Prompt]
     """Empty when the run does not evaluate."""
+    lengths: RecordedLengths
 
 
 def prepare(config: RunConfig) -> Materials:
@@ -44,7 +46,13 @@ def prepare(config: RunConfig) -> Materials:
     wanted = config.eval.num_prompts if config.eval.every else 0
     eval_prompts = encode(held_out[:wanted], tokenizer, max_prompt_tokens=limit)
     _check_counts(config, len(prompts), len(eval_prompts))
-    return Materials(shape=shape, tokenizer=tokenizer, prompts=prompts, eval_prompts=eval_prompts)
+    return Materials(
+        shape=shape,
+        tokenizer=tokenizer,
+        prompts=prompts,
+        eval_prompts=eval_prompts,
+        lengths=recorded_lengths(config),
+    )
 
 
 def _raw_prompts(config: DataConfig, seed: int) -> tuple[list[RawPrompt], list[RawPrompt]]:

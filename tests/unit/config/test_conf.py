@@ -12,6 +12,7 @@ COMPANIONS = {
     "reward=math": FILES[:2],
     "reward=function": (*FILES[:2], "reward.path=grading:grade"),
     "model=checkpoint": ("model.path=models/mine",),
+    "rollout=oracle": ("rollout.lengths_from=runs/recorded",),
     "cluster=gpu": ("rollout.num_instances=24", "trainer.num_ranks=8", *CUDA),
 }
 """What a group file cannot be used without."""

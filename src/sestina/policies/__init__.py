@@ -6,6 +6,7 @@ instances.py       what each rollout instance has reserved
 scheduler.py       the Protocol of schedulers; group.py, divided.py, context.py, oracle.py are four
 ranking.py         keys that change, and the least of them
 planner.py         composes them; the object that both the real and the simulated driver run
+staleness.py       the gate of asynchronous training: how many groups may be under way
 histopipe/         prompts and workers planned from the last epoch's lengths: pure functions
 drafting/          draft lengths and when to draft: asked once per engine step
 """

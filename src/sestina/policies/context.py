@@ -47,7 +47,7 @@ class ContextScheduler:
         self._longest = Ranking()
         """Groups that have others waiting, by their estimate, longest first."""
         self._least_served = Ranking()
-        """The same groups, by chunks given."""
+        """The same groups, by chunks given when they were last looked at; the count only grows."""
         self._num_picks = 0
 
     def push(self, entry: Entry) -> None:
@@ -97,7 +97,7 @@ class ContextScheduler:
         reason: PlacementReason = "probe"
         number = self._probes.first()
         if (self._num_picks + 1) % FAIR_EVERY == 0 and len(self._least_served):
-            number, reason = self._least_served.first(), "least-served"
+            number, reason = self._served_least(), "least-served"
         elif number is None:
             number, reason = self._longest.first(), "longest-first"
         if number is None:
@@ -119,7 +119,12 @@ class ContextScheduler:
             group.rest.popleft()
             if not group.rest:
                 self._longest.drop(number)
-        if group.rest:
-            self._least_served.put(number, group.chunks)
-        else:
-            self._least_served.drop(number)
+                self._least_served.drop(number)
+
+    def _served_least(self) -> GroupId | None:
+        while (number := self._least_served.first()) is not None:
+            chunks = self._groups[number].chunks
+            if self._least_served.key(number) == chunks:
+                break
+            self._least_served.put(number, chunks)
+        return number

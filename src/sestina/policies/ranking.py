@@ -54,6 +54,10 @@ class Ranking:
         """Forget an item, if it is there."""
         self._places.pop(item, None)
 
+    def key(self, item: int) -> int:
+        """Return the key that an item was given last."""
+        return self._places[item] >> (2 * _BITS)
+
     def first(self) -> int | None:
         """Return the item with the least key; None when there is none."""
         while self._keys:

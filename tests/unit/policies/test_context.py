@@ -16,7 +16,7 @@ class Written:
 
     def __init__(self):
         self.waiting, self.lengths, self.chunks, self.picks, self.turn = [], {}, {}, 0, 0
-        self.since = {"longest": {}, "served": {}}
+        self.since = {}
 
     def estimate(self, group):
         return max(self.lengths.get(group, [LIMIT]))
@@ -28,31 +28,38 @@ class Written:
     def push(self, entry):
         group = entry.id.group
         if not entry.speculative and not any(e.id.group == group and not e.speculative for e in self.waiting):
-            self.since["longest"][group] = self.since["served"][group] = self.tick()
+            self.since[group] = self.tick()
         self.waiting.append(entry)
 
     def pick(self):
         probes = [e for e in self.waiting if e.speculative]
         rest = [e for e in self.waiting if not e.speculative]
         if (self.picks + 1) % FAIR_EVERY == 0 and rest:
-            return min(rest, key=lambda e: (self.chunks.get(e.id.group, 0), self.since["served"][e.id.group]))
+            return None  # any group that was given fewest; `least_served` names them
         if probes:
             return min(probes, key=lambda e: e.generated_tokens)
-        return min(rest, key=lambda e: (-self.estimate(e.id.group), self.since["longest"][e.id.group]), default=None)
+        return min(rest, key=lambda e: (-self.estimate(e.id.group), self.since[e.id.group]), default=None)
 
     def take(self, entry):
         group = entry.id.group
         self.waiting.remove(entry)
         self.picks += 1
         self.chunks[group] = self.chunks.get(group, 0) + 1
-        if any(e.id.group == group and not e.speculative for e in self.waiting):
-            self.since["served"][group] = self.tick()
+
+    def least_served(self):
+        """The first waiting request, its probe apart, of each group that was given fewest chunks."""
+        first = {}
+        for entry in self.waiting:
+            if not entry.speculative:
+                first.setdefault(entry.id.group, entry)
+        fewest = min(self.chunks.get(group, 0) for group in first)
+        return [entry for group, entry in first.items() if self.chunks.get(group, 0) == fewest]
 
     def finished(self, entry):
         before = self.estimate(entry.id.group)
         self.lengths.setdefault(entry.id.group, []).append(entry.generated_tokens)
         if self.estimate(entry.id.group) != before:
-            self.since["longest"][entry.id.group] = self.tick()
+            self.since[entry.id.group] = self.tick()
 
 
 @settings(max_examples=150)
@@ -80,9 +87,12 @@ def test_every_pick_is_the_one_that_the_rules_name(sizes, room, moves):
             buffer.finish_chunk(entry.id, grown, done=done)
             for one in (scheduler, written):
                 one.finished(entry) if done else one.push(entry)
-        while len(running) < room and written.pick() is not None:
+        while len(running) < room and written.waiting:
             placement = scheduler.next(instances)
-            assert placement.entry is written.pick()
+            if placement.reason == "least-served":
+                assert any(placement.entry is entry for entry in written.least_served())
+            else:
+                assert placement.entry is written.pick()
             written.take(placement.entry)
             instances.reserve(0, placement.entry.id, placement.max_tokens)
             buffer.start(placement.entry.id, 0)

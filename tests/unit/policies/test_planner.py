@@ -139,11 +139,11 @@ def test_every_so_often_the_least_served_group_is_picked():
     [dispatch] = planner.handle(offer(0, *(group(g, samples=40, limit=1000) for g in range(2))), 0.0)
     picked = [dispatch]
     for _ in range(60):
-        [dispatch] = end(planner, dispatch, produced=900 if dispatch.request == RequestId(1, 0) else 5, done=True)
+        [dispatch] = end(planner, dispatch, produced=900 if dispatch.request == RequestId(0, 0) else 5, done=True)
         picked.append(dispatch)
     fair = [i for i, d in enumerate(picked) if d.reason == "least-served"]
     assert fair == [19, 39, 59]
-    assert {picked[i].request.group for i in fair} == {0}, "group 1 is longer and has been given all the others"
+    assert {picked[i].request.group for i in fair} == {1}, "group 0 is longer and has been given all the others"
 
 
 def test_context_does_not_skip_what_fits_nowhere():

@@ -66,9 +66,11 @@ class Instances:
             return home
         best: tuple[int, int, InstanceId] | None = None
         for instance in self._instances.values():
-            pages = instance.reserved_pages
+            pages, running = instance.reserved_pages, len(instance.promises)
+            if running == instance.max_running:  # nearly all are, at nearly every moment
+                continue
             if (best is None or pages <= best[0]) and instance.fits(tokens):
-                load = (pages, len(instance.promises), instance.id)
+                load = (pages, running, instance.id)
                 best = load if best is None else min(best, load)
         return None if best is None else best[2]
 

@@ -21,7 +21,7 @@ quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-engine bench-packing bench-sglang bench-quickstart docs hooks clean distclean
+.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-engine bench-packing bench-rollout bench-sglang bench-quickstart docs hooks clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -60,7 +60,7 @@ fmt: $(DEV) ## format everything, and mend what ruff can
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(wildcard $(NATIVE)/*.cc $(NATIVE)/*.h)
 
-bench: bench-engine bench-packing bench-sglang bench-quickstart ## every bench
+bench: bench-engine bench-packing bench-rollout bench-sglang bench-quickstart ## every bench
 
 bench-engine: $(RUNTIME) ## the embedded engine against transformers' generate
 	$(BIN)/python launch/bench.py engine $(ARGS)
@@ -70,6 +70,9 @@ bench-sglang: $(RUNTIME) $(SGLANG)/.ready ## what chunks cost on an SGLang serve
 
 bench-packing: $(RUNTIME) ## micro-batches under a token budget
 	$(BIN)/python launch/bench.py packing $(ARGS)
+
+bench-rollout: $(RUNTIME) ## decisions per second, a million requests buffered
+	$(BIN)/python launch/bench.py rollout $(ARGS)
 
 bench-quickstart: $(RUNTIME) ## the quickstart for three seeds, and runs that must be equal
 	$(BIN)/python launch/bench.py quickstart $(ARGS)

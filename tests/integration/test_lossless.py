@@ -1,11 +1,14 @@
 """Scheduling changes no token and no weight: same seed, same batch hash, same bits after two steps."""
 
+from collections import Counter
+
 import pytest
 
+from sestina.policies.events import BatchOffered
 from sestina.policies.planner import build_planner
 from sestina.telemetry.journal import read_journal
 from sestina.telemetry.replay import replay
-from sestina.telemetry.traces import read_requests
+from sestina.telemetry.traces import read_chunks, read_requests
 from tests.integration.worlds import small_model, train
 
 pytestmark = pytest.mark.mpi
@@ -19,6 +22,13 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def divided(tmp_path_factory, model):
     run = train(tmp_path_factory.mktemp("divided") / "run", model, rollout__scheduler="divided")
+    assert run.code == 0, run.output
+    return run
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory, model):
+    run = train(tmp_path_factory.mktemp("context") / "run", model, rollout__scheduler="context")
     assert run.code == 0, run.output
     return run
 
@@ -39,6 +49,35 @@ def test_schedulers_instances_and_chunks_change_nothing(tmp_path, model, divided
     assert run.model(2) == divided.model(2)
     if "rollout__engine__kv_capacity_tokens" in variant:
         assert min(run.metric("rollout/preemptions")) > 0
+
+
+def test_context_changes_the_order_and_nothing_else(divided, context):
+    assert context.metric("rollout/tokens_crc32") == divided.metric("rollout/tokens_crc32")
+    assert context.model(2) == divided.model(2)
+    assert not any(context.metric("rollout/preemptions"))
+    reasons = Counter(read_chunks(context.dir).column("reason").to_pylist())
+    assert min(reasons[reason] for reason in ("probe", "longest-first", "least-served")) > 0
+    assert set(reasons) == {"probe", "longest-first", "least-served"}
+
+
+def test_the_journal_of_context_replays(context):
+    [segment] = read_journal(context.dir / "journal.jsonl")
+    assert replay(segment, build_planner("context", chunk_tokens=16, seed=0)) is None
+    assert replay(segment, build_planner("divided", chunk_tokens=16, seed=0)) is not None
+
+
+@pytest.mark.slow
+def test_the_oracle_orders_by_a_recorded_run_and_changes_nothing_else(tmp_path, model, divided):
+    run = train(tmp_path / "run", model, rollout__scheduler="oracle", rollout__lengths_from=divided.dir)
+    assert run.code == 0, run.output
+    assert run.metric("rollout/tokens_crc32") == divided.metric("rollout/tokens_crc32")
+    assert run.model(2) == divided.model(2)
+    [segment] = read_journal(run.dir / "journal.jsonl")
+    assert replay(segment, build_planner("oracle", chunk_tokens=16, seed=0)) is None
+    rows = {(row["group"], row["sample"]): row["response_tokens"] for row in read_requests(divided.dir).to_pylist()}
+    offers = [entry.event for entry in segment.entries if isinstance(entry.event, BatchOffered)]
+    told = {(g.group, s): n for offer in offers for g in offer.groups for s, n in enumerate(g.lengths)}
+    assert told == rows
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ engine.py     the embedded engine against transformers' `generate`
   turns.py      two ways to do the same, timed in turns
 sglang.py     chunks against whole responses on an SGLang server
 packing.py    micro-batches by token budget against a fixed number of samples
+rollout.py    decisions per second of the planner, a million requests buffered
 asked.py      figures with what is asked of them
 table.py      figures on the terminal
 page.py       all figures taken, as a page of the documentation

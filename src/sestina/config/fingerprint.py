@@ -23,6 +23,8 @@ FREE = {
     "rollout.num_instances": "a token depends on weights, prompt, sample, position and seed alone",
     "rollout.scheduler": "as rollout.num_instances",
     "rollout.chunk_tokens": "as rollout.num_instances",
+    "rollout.affinity_requests": "as rollout.num_instances",
+    "rollout.lengths_from": "as rollout.num_instances",
     "rollout.engine.kv_capacity_tokens": "as rollout.num_instances",
     "rollout.engine.memory_fraction": "as rollout.num_instances",
     "rollout.engine.max_running": "as rollout.num_instances",

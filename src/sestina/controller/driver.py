@@ -43,6 +43,8 @@ class Offer:
 
     step: int
     groups: tuple[tuple[GroupId, Prompt], ...]
+    lengths: tuple[tuple[int, ...], ...]
+    """Of each group's responses in a recorded run; empty where there is none."""
     num_samples: int
     max_new_tokens: int
     temperature: float
@@ -100,8 +102,9 @@ class RolloutDriver:
                 prompt_tokens=len(prompt.tokens),
                 num_samples=offer.num_samples,
                 max_new_tokens=offer.max_new_tokens,
+                lengths=lengths,
             )
-            for group, prompt in offer.groups
+            for (group, prompt), lengths in zip(offer.groups, offer.lengths, strict=True)
         )
         self._tell(BatchOffered(batch=self._num_batches, groups=groups))
         try:

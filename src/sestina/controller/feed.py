@@ -69,9 +69,11 @@ class Feed:
 
     def _offer(self, step: int, groups: tuple[tuple[int, Prompt], ...], num_samples: int, temperature: float) -> Offer:
         max_new_tokens = self._config.rollout.max_new_tokens
+        lengths = self._materials.lengths
         return Offer(
             step=step,
             groups=groups,
+            lengths=tuple(lengths.of(step, group, num_samples) for group, _ in groups),
             num_samples=num_samples,
             max_new_tokens=max_new_tokens,
             temperature=temperature,

@@ -101,7 +101,12 @@ async def _control(
 
 def _planner(config: RunConfig) -> RolloutPlanner:
     rollout = config.rollout
-    return build_planner(rollout.scheduler, chunk_tokens=rollout.chunk_tokens, seed=derive(config.seed, _PLACEMENT))
+    return build_planner(
+        rollout.scheduler,
+        chunk_tokens=rollout.chunk_tokens,
+        seed=derive(config.seed, _PLACEMENT),
+        affinity_requests=rollout.affinity_requests,
+    )
 
 
 def _open_metrics(config: RunConfig, run_dir: RunDir, start: Start) -> MetricsWriter:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from sestina.config.run import RunConfig
+from sestina.controller.recorded import RecordedLengths
 from sestina.core.errors import AbsentError, ConfigError
 from sestina.data.config import DataConfig, FilesConfig, SumsConfig
 from sestina.data.prompt import Prompt, RawPrompt
@@ -22,6 +23,7 @@ class Materials:
     prompts: list[Prompt]
     eval_prompts: list[Prompt]
     """Empty when the run does not evaluate."""
+    lengths: RecordedLengths
 
 
 def raw_prompts(config: DataConfig, seed: int) -> tuple[list[RawPrompt], list[RawPrompt]]:

@@ -8,14 +8,15 @@ from collections import deque
 
 from sestina.policies.instances import Instances
 from sestina.policies.request_buffer import Entry
-from sestina.policies.scheduler import Placement
+from sestina.policies.scheduler import Placement, place
 
 
 class DividedScheduler:
     """Implements `Scheduler`: first come, first served, chunk by chunk."""
 
-    def __init__(self, *, chunk_tokens: int) -> None:
+    def __init__(self, *, chunk_tokens: int, affinity_requests: int = 0) -> None:
         self._chunk_tokens = chunk_tokens
+        self._affinity_requests = affinity_requests
         self._queue: deque[Entry] = deque()
 
     def push(self, entry: Entry) -> None:
@@ -24,16 +25,18 @@ class DividedScheduler:
 
     def next(self, instances: Instances) -> Placement | None:
         """See `Scheduler.next`."""
-        if not self._queue:
+        if not instances.num_open or not self._queue:
             return None
-        entry = self._queue[0]
-        max_tokens = min(self._chunk_tokens, entry.remaining_tokens)
-        fitting = [instance for instance in instances if instance.fits(entry.context_tokens + max_tokens)]
-        if not fitting:
-            return None
-        chosen = min(fitting, key=lambda instance: (instance.reserved_pages, instance.num_running, instance.id))
-        self._queue.popleft()
-        return Placement(entry=entry, instance=chosen.id, max_tokens=max_tokens, reason="least-loaded")
+        placement = place(
+            self._queue[0],
+            instances,
+            chunk_tokens=self._chunk_tokens,
+            affinity_requests=self._affinity_requests,
+            reason="least-loaded",
+        )
+        if placement is not None:
+            self._queue.popleft()
+        return placement
 
     def finished(self, entry: Entry) -> None:
         """See `Scheduler.finished`; lengths change nothing here."""

@@ -10,6 +10,9 @@ from typing import Literal, TypeAlias
 from sestina.core.ids import GroupId, RequestId
 from sestina.core.units import InstanceId
 
+PlacementReason: TypeAlias = Literal["bound", "least-loaded", "probe", "longest-first", "least-served", "oracle"]
+"""By which rule a chunk was next."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
@@ -19,6 +22,8 @@ class GroupSpec:
     prompt_tokens: int
     num_samples: int
     max_new_tokens: int
+    lengths: tuple[int, ...] = ()
+    """Response tokens of each sample in a recorded run; empty when there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +70,7 @@ class Dispatch:
     request: RequestId
     instance: InstanceId
     max_tokens: int
-    reason: Literal["bound", "least-loaded"]
+    reason: PlacementReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ class Instance:
     def fits(self, tokens: int) -> bool:
         """Whether a request that may grow to `tokens` can run here without ever preempting another."""
         room = self.num_pages - self.reserved_pages
-        return self.num_running < self.max_running and self.pages_for(tokens) <= room
+        return len(self.promises) < self.max_running and -(-tokens // self.page_tokens) <= room
 
 
 class Instances:
@@ -44,6 +44,8 @@ class Instances:
 
     def __init__(self) -> None:
         self._instances: dict[InstanceId, Instance] = {}
+        self.num_open = 0
+        """Instances that run fewer requests than they may: while there is none, nothing has to be searched."""
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -54,6 +56,24 @@ class Instances:
     def __getitem__(self, instance: InstanceId) -> Instance:
         return self._instances[instance]
 
+    def choose(self, tokens: int, *, home: InstanceId | None, within: int) -> InstanceId | None:
+        """Return where a request that may grow to `tokens` runs; None if it fits nowhere.
+
+        That is `home`, if it fits there and no two instances differ by more than `within` running requests; else the
+        instance with the fewest pages promised.
+        """
+        if home is not None and self._instances[home].fits(tokens) and self._spread() <= within:
+            return home
+        best: tuple[int, int, InstanceId] | None = None
+        for instance in self._instances.values():
+            pages, running = instance.reserved_pages, len(instance.promises)
+            if running == instance.max_running:  # nearly all are, at nearly every moment
+                continue
+            if (best is None or pages <= best[0]) and instance.fits(tokens):
+                load = (pages, running, instance.id)
+                best = load if best is None else min(best, load)
+        return None if best is None else best[2]
+
     def add(self, up: InstanceUp) -> None:
         """An instance is ready."""
         assert up.instance not in self._instances, f"instance {up.instance} came up twice"
@@ -63,15 +83,22 @@ class Instances:
             page_tokens=up.page_tokens,
             max_running=up.max_running,
         )
+        self.num_open += up.max_running > 0
+
+    def _spread(self) -> int:
+        running = [len(instance.promises) for instance in self._instances.values()]
+        return max(running) - min(running)
 
     def reserve(self, instance: InstanceId, request: RequestId, tokens: int) -> None:
         """Promise a request room to grow to `tokens`."""
         target = self._instances[instance]
         pages = target.pages_for(tokens)
         target.promises[request] = pages
+        self.num_open -= len(target.promises) == target.max_running
         target.reserved_pages += pages
 
     def release(self, instance: InstanceId, request: RequestId) -> None:
         """Take the promise back: the chunk has ended."""
         target = self._instances[instance]
+        self.num_open += len(target.promises) == target.max_running
         target.reserved_pages -= target.promises.pop(request)

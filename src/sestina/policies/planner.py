@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias, assert_never
 
 from sestina.core.units import Seconds
+from sestina.policies.context import ContextScheduler
 from sestina.policies.divided import DividedScheduler
 from sestina.policies.events import (
     BatchOffered,
@@ -22,19 +23,25 @@ from sestina.policies.events import (
 )
 from sestina.policies.group import GroupScheduler
 from sestina.policies.instances import Instances
+from sestina.policies.oracle import OracleScheduler
 from sestina.policies.request_buffer import RequestBuffer
 from sestina.policies.scheduler import Placement, Scheduler
 
-SchedulerKind: TypeAlias = Literal["group", "divided"]
+SchedulerKind: TypeAlias = Literal["group", "divided", "context", "oracle"]
 
 
-def build_planner(kind: SchedulerKind, *, chunk_tokens: int, seed: int) -> "RolloutPlanner":
-    """Return a planner with the named scheduler; `group` does not chunk and ignores `chunk_tokens`."""
+def build_planner(kind: SchedulerKind, *, chunk_tokens: int, seed: int, affinity_requests: int = 0) -> "RolloutPlanner":
+    """Return a planner with the named scheduler; `group` does not chunk and ignores all but the seed."""
+    chunks = {"chunk_tokens": chunk_tokens, "affinity_requests": affinity_requests}
     match kind:
         case "group":
             return RolloutPlanner(GroupScheduler(seed=seed))
         case "divided":
-            return RolloutPlanner(DividedScheduler(chunk_tokens=chunk_tokens))
+            return RolloutPlanner(DividedScheduler(**chunks))
+        case "context":
+            return RolloutPlanner(ContextScheduler(**chunks))
+        case "oracle":
+            return RolloutPlanner(OracleScheduler(**chunks))
         case _:
             assert_never(kind)
 

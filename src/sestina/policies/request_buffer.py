@@ -21,6 +21,8 @@ class Entry:
     batch: int
     prompt_tokens: int
     max_new_tokens: int
+    recorded_tokens: int | None = None
+    """Length of the same response in a recorded run."""
     generated_tokens: int = 0
     num_chunks: int = 0
     state: State = "waiting"
@@ -63,6 +65,7 @@ class RequestBuffer:
                 batch=batch,
                 prompt_tokens=group.prompt_tokens,
                 max_new_tokens=group.max_new_tokens,
+                recorded_tokens=group.lengths[sample] if group.lengths else None,
             )
             for sample in range(group.num_samples)
         ]

@@ -1,9 +1,10 @@
 """Which request runs next, and where: the Protocol every scheduler obeys."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from sestina.core.units import InstanceId
+from sestina.policies.events import PlacementReason
 from sestina.policies.instances import Instances
 from sestina.policies.request_buffer import Entry
 
@@ -15,7 +16,7 @@ class Placement:
     entry: Entry
     instance: InstanceId
     max_tokens: int
-    reason: Literal["bound", "least-loaded"]
+    reason: PlacementReason
 
 
 class Scheduler(Protocol):
@@ -35,3 +36,17 @@ class Scheduler(Protocol):
     def finished(self, entry: Entry) -> None:
         """A request is complete; its length may inform the order of its siblings."""
         ...
+
+
+def place(
+    entry: Entry, instances: Instances, *, chunk_tokens: int, affinity_requests: int, reason: PlacementReason
+) -> Placement | None:
+    """Return where the next chunk of a request runs, with room for all it may produce; None if it fits nowhere.
+
+    The chunk goes back to where its request ran last, if the loads differ by at most `affinity_requests` requests;
+    otherwise to the least loaded instance (algorithms-and-numbers S-A, S-F).
+    """
+    max_tokens = min(chunk_tokens, entry.remaining_tokens)
+    home = entry.instance if affinity_requests else None
+    chosen = instances.choose(entry.context_tokens + max_tokens, home=home, within=affinity_requests)
+    return None if chosen is None else Placement(entry=entry, instance=chosen, max_tokens=max_tokens, reason=reason)

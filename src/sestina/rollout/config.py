@@ -73,6 +73,10 @@ class RolloutConfig:
     scheduler: SchedulerKind
     chunk_tokens: Count
     """Longest chunk; the `group` scheduler does not chunk."""
+    affinity_requests: CountOrNone
+    """A chunk returns to its request's last instance while no two differ by more running requests; 0: never."""
+    lengths_from: Path | None
+    """Directory of a recorded run, by whose response lengths the `oracle` scheduler orders."""
     max_new_tokens: Count
     """Longest response."""
     temperature: Positive

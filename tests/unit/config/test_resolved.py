@@ -80,7 +80,8 @@ def words(text: str) -> list[str]:
 
 ALLOWED_CHANGES = words(
     "name=other dir=elsewhere resume=never run.steps=7 run.checkpoint_every=1 run.keep_checkpoints=9 eval.every=3 "
-    "rollout.num_instances=16 rollout.scheduler=group rollout.chunk_tokens=7 rollout.engine.kv_capacity_tokens=1024 "
+    "rollout.num_instances=16 rollout.scheduler=group rollout.chunk_tokens=7 rollout.affinity_requests=3 "
+    "rollout.lengths_from=runs/other rollout.engine.kv_capacity_tokens=1024 "
     "rollout.engine.max_running=3 rollout.engine.max_step_tokens=32 reward.num_workers=5 trainer.max_logprob_diff=1 "
     "weights.host=node1 weights.bucket_bytes=1 weights.timeout_s=1 deadlines.start_s=1 deadlines.silence_s=1 "
     "deadlines.train_s=1 deadlines.checkpoint_s=1 deadlines.stop_s=1 telemetry.wandb=online telemetry.wandb_project=p "

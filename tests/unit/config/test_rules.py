@@ -12,6 +12,11 @@ BROKEN = [
         "algorithm.batch_size: 10 is not allowed with algorithm.group_size 8; a multiple of 8",
     ),
     (
+        ["rollout.scheduler=oracle"],
+        "rollout.lengths_from: null is not allowed with rollout.scheduler 'oracle'; "
+        "the directory of a run with the same prompts and seed, under another scheduler",
+    ),
+    (
         ["algorithm.minibatches=3"],
         "algorithm.minibatches: 3 is not allowed with algorithm.batch_size 512, algorithm.group_size 8; "
         "a divisor of 64, the number of groups in a batch",
@@ -116,6 +121,8 @@ def test_evaluation_on_files_needs_a_held_out_file():
         ["trainer.optimizer.min_learning_rate=0.0003"],
         ["trainer.dtype=bfloat16"],
         ["rollout.scheduler=group", "rollout.chunk_tokens=1"],
+        ["rollout.scheduler=oracle", "rollout.lengths_from=runs/other"],
+        ["rollout.scheduler=context", "rollout.affinity_requests=32"],
     ],
 )
 def test_what_a_rule_still_allows(changes):

@@ -7,6 +7,7 @@ import pytest
 from sestina.config.load import load
 from sestina.controller.feed import Feed
 from sestina.controller.materials import Materials
+from sestina.controller.recorded import RecordedLengths
 from sestina.core.errors import RunDirError
 from sestina.core.ids import EVAL_GROUPS
 from sestina.data.prompt import Prompt
@@ -25,7 +26,9 @@ def config():
 
 
 def feed(config, train):
-    return Feed(config, Materials(shape=None, tokenizer=None, prompts=train, eval_prompts=prompts(2)))
+    return Feed(
+        config, Materials(shape=None, tokenizer=None, prompts=train, eval_prompts=prompts(2), lengths=RecordedLengths())
+    )
 
 
 def drawn(offer):

@@ -13,13 +13,14 @@ from sestina.policies.events import (
     Reward,
     SampleRewarded,
 )
+from sestina.policies.instances import Instances
 from sestina.policies.planner import build_planner
 
 PAGE = 16
 
 
-def planner_with(kind, *, instances=2, capacity=256, max_running=4, chunk_tokens=32):
-    planner = build_planner(kind, chunk_tokens=chunk_tokens, seed=7)
+def planner_with(kind, *, instances=2, capacity=256, max_running=4, chunk_tokens=32, affinity=0):
+    planner = build_planner(kind, chunk_tokens=chunk_tokens, seed=7, affinity_requests=affinity)
     for instance in range(instances):
         up = InstanceUp(instance=instance, kv_capacity_tokens=capacity, page_tokens=PAGE, max_running=max_running)
         assert not planner.handle(up, 0.0)
@@ -30,8 +31,8 @@ def offer(batch, *groups):
     return BatchOffered(batch=batch, groups=tuple(groups))
 
 
-def group(number, *, samples=2, prompt=10, limit=100):
-    return GroupSpec(group=number, prompt_tokens=prompt, num_samples=samples, max_new_tokens=limit)
+def group(number, *, samples=2, prompt=10, limit=100, lengths=()):
+    return GroupSpec(group=number, prompt_tokens=prompt, num_samples=samples, max_new_tokens=limit, lengths=lengths)
 
 
 def test_a_group_is_bound_to_one_instance_and_not_chunked():
@@ -89,6 +90,115 @@ def test_a_batch_is_released_when_its_last_sample_is_rewarded():
     assert planner.handle(SampleRewarded(request=RequestId(0, 0)), 3.0) == [ReleaseBatch(batch=3)]
 
 
+def end(planner, dispatch, *, produced=None, done=False, now=1.0):
+    """Tell the planner that a chunk ended; returns the chunks it places in answer."""
+    produced = dispatch.max_tokens if produced is None else produced
+    event = ChunkFinished(request=dispatch.request, instance=dispatch.instance, produced_tokens=produced, done=done)
+    return [command for command in planner.handle(event, now) if isinstance(command, Dispatch)]
+
+
+def names(dispatched):
+    return [(str(d.request), d.reason) for d in dispatched]
+
+
+def test_context_runs_probes_first_and_then_the_longest_estimate():
+    planner = planner_with("context", instances=1, capacity=1024, max_running=3)
+    probes = planner.handle(offer(0, *(group(g, samples=3) for g in range(3))), 0.0)
+    assert names(probes) == [("g0/s0", "probe"), ("g1/s0", "probe"), ("g2/s0", "probe")]
+    [rest] = end(planner, probes[0], produced=5, done=True)
+    assert names([rest]) == [("g1/s1", "longest-first")], "nobody of 1 or 2 has finished: their limit counts"
+    [rest] = end(planner, probes[1], produced=20, done=True)
+    assert names([rest]) == [("g2/s1", "longest-first")]
+    [rest] = end(planner, probes[2], produced=9, done=True)
+    assert names([rest]) == [("g1/s2", "longest-first")], "20 against 5 and 9"
+    [rest] = end(planner, rest, produced=1, done=True)
+    assert names([rest]) == [("g2/s2", "longest-first")], "a later finish cannot lower 20, but 1 is empty"
+    [rest] = end(planner, rest, produced=3, done=True)
+    assert names([rest]) == [("g0/s1", "longest-first")]
+
+
+def test_a_probe_that_comes_back_is_ahead_of_the_rest_and_behind_shorter_probes():
+    planner = planner_with("context", instances=1, capacity=1024, max_running=2)
+    first, second = planner.handle(offer(0, *(group(g) for g in range(3))), 0.0)
+    [third] = end(planner, first)
+    assert names([third]) == [("g2/s0", "probe")]
+    [again] = end(planner, second)
+    assert names([again]) == [("g0/s0", "probe")], "32 generated, as g1 has, and waiting for longer"
+    [again] = end(planner, third, produced=4, done=True)
+    assert names([again]) == [("g1/s0", "probe")]
+
+
+def test_a_running_probe_does_not_hold_up_the_rest():
+    planner = planner_with("context", instances=1, capacity=1024, max_running=3)
+    dispatched = planner.handle(offer(0, group(0, samples=4)), 0.0)
+    assert names(dispatched) == [("g0/s0", "probe"), ("g0/s1", "longest-first"), ("g0/s2", "longest-first")]
+
+
+def test_every_so_often_the_least_served_group_is_picked():
+    planner = planner_with("context", instances=1, capacity=4096, max_running=1)
+    [dispatch] = planner.handle(offer(0, *(group(g, samples=40, limit=1000) for g in range(2))), 0.0)
+    picked = [dispatch]
+    for _ in range(60):
+        [dispatch] = end(planner, dispatch, produced=900 if dispatch.request == RequestId(0, 0) else 5, done=True)
+        picked.append(dispatch)
+    fair = [i for i, d in enumerate(picked) if d.reason == "least-served"]
+    assert fair == [19, 39, 59]
+    assert {picked[i].request.group for i in fair} == {1}, "group 0 is longer and has been given all the others"
+
+
+def test_context_does_not_skip_what_fits_nowhere():
+    planner = planner_with("context", instances=1, capacity=96)
+    [only] = planner.handle(offer(0, group(0, samples=1, prompt=60, limit=32), group(1, prompt=1, limit=1)), 0.0)
+    assert only.request == RequestId(0, 0)
+    assert [d.request.group for d in end(planner, only, produced=1, done=True)] == [1, 1]
+
+
+def test_the_oracle_runs_what_has_most_left():
+    planner = planner_with("oracle", instances=1, capacity=4096, max_running=1)
+    offers = (group(0, lengths=(10, 90)), group(1, lengths=(40, 70)))
+    [dispatch] = planner.handle(offer(0, *offers), 0.0)
+    order = []
+    left = {RequestId(g.group, s): n for g in offers for s, n in enumerate(g.lengths)}
+    while True:
+        produced = min(left[dispatch.request], 32)
+        left[dispatch.request] -= produced
+        order.append(str(dispatch.request))
+        following = end(planner, dispatch, produced=produced, done=not left[dispatch.request])
+        if not following:
+            break
+        [dispatch] = following
+        assert dispatch.reason == "oracle"
+    assert order == ["g0/s1", "g1/s1", "g0/s1", "g1/s0", "g1/s1", "g0/s1", "g0/s0", "g1/s0", "g1/s1"]
+
+
+@pytest.mark.parametrize("kind", ["divided", "context", "oracle"])
+def test_with_affinity_a_chunk_returns_to_its_instance_while_loads_are_alike(kind):
+    def second_chunk(affinity):
+        planner = planner_with(kind, instances=2, capacity=1024, affinity=affinity)
+        a, b, c, d = planner.handle(offer(0, group(0, samples=4)), 0.0)
+        assert [one.instance for one in (a, b, c, d)] == [0, 1, 0, 1]
+        end(planner, b, produced=1, done=True)
+        end(planner, d, produced=1, done=True)
+        [again] = end(planner, a)
+        return again.instance
+
+    assert second_chunk(affinity=0) == 1, "the least loaded"
+    assert second_chunk(affinity=1) == 0
+
+
+def test_affinity_gives_way_to_an_imbalance_and_to_room():
+    instances = Instances()
+    for number in range(2):
+        instances.add(InstanceUp(instance=number, kv_capacity_tokens=160, page_tokens=PAGE, max_running=9))
+    for sample in range(3):
+        instances.reserve(0, RequestId(0, sample), PAGE)
+    assert instances.choose(PAGE, home=0, within=3) == 0
+    assert instances.choose(PAGE, home=0, within=2) == 1
+    assert instances.choose(PAGE, home=None, within=3) == 1
+    assert instances.choose(8 * PAGE, home=0, within=3) == 1
+    assert instances.choose(11 * PAGE, home=0, within=3) is None
+
+
 @pytest.mark.parametrize("event", ["offer", "chunk", "instance"])
 def test_the_same_thing_cannot_happen_twice(event):
     planner = planner_with("divided")
@@ -105,14 +215,15 @@ class PlannerMachine(RuleBasedStateMachine):
     """A world that ends chunks and rewards samples in any order; checks what the planner promises."""
 
     @initialize(
-        kind=st.sampled_from(["group", "divided"]),
+        kind=st.sampled_from(["group", "divided", "context", "oracle"]),
         num_instances=st.integers(1, 3),
         chunk_tokens=st.integers(1, 60),
         max_running=st.integers(1, 5),
+        affinity=st.sampled_from([0, 1, 32]),
     )
-    def start(self, kind, num_instances, chunk_tokens, max_running):
+    def start(self, kind, num_instances, chunk_tokens, max_running, affinity):
         self.kind, self.chunk_tokens, self.max_running = kind, chunk_tokens, max_running
-        arguments = {"instances": num_instances, "capacity": 160, "max_running": max_running}
+        arguments = {"instances": num_instances, "capacity": 160, "max_running": max_running, "affinity": affinity}
         self.planner = planner_with(kind, chunk_tokens=chunk_tokens, **arguments)
         self.twin = planner_with(kind, chunk_tokens=chunk_tokens, **arguments)
         self.running: dict[RequestId, Dispatch] = {}
@@ -139,11 +250,15 @@ class PlannerMachine(RuleBasedStateMachine):
                 case ReleaseBatch():
                     assert not self.open_batches.pop(command.batch)
 
-    @rule(sizes=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(1, 100)), min_size=1, max_size=3))
-    def offer_batch(self, sizes):
+    @rule(
+        sizes=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(1, 100)), min_size=1, max_size=3),
+        recorded=st.booleans(),
+    )
+    def offer_batch(self, sizes, recorded):
         groups = []
         for samples, prompt, limit in sizes:
-            spec = group(self.num_groups, samples=samples, prompt=prompt, limit=limit)
+            lengths = tuple(1 + (7 * prompt * s) % limit for s in range(samples)) if recorded else ()
+            spec = group(self.num_groups, samples=samples, prompt=prompt, limit=limit, lengths=lengths)
             groups.append(spec)
             for s in range(samples):
                 self.limits[RequestId(spec.group, s)] = limit
@@ -177,7 +292,7 @@ class PlannerMachine(RuleBasedStateMachine):
             here = {r for r, d in self.running.items() if d.instance == instance.id}
             assert set(instance.promises) == here
             assert instance.reserved_pages == sum(instance.promises.values())
-            if self.kind == "divided":
+            if self.kind != "group":
                 assert instance.reserved_pages <= instance.num_pages
                 assert instance.num_running <= self.max_running
 

@@ -59,7 +59,13 @@ class Rollouts:
         }
         self.grown = dict.fromkeys(self.lengths, 0)
         specs = (
-            GroupSpec(group=group, prompt_tokens=20, num_samples=samples, max_new_tokens=LIMIT)
+            GroupSpec(
+                group=group,
+                prompt_tokens=20,
+                num_samples=samples,
+                max_new_tokens=LIMIT,
+                lengths=tuple(self.lengths[RequestId(group, sample)] for sample in range(samples)),
+            )
             for group in range(first, first + num_groups)
         )
         self.obey(self.tell(BatchOffered(batch=step, groups=tuple(specs))))

@@ -32,7 +32,7 @@ def journal_of(path, kind="divided", *, steps=1):
     return rollouts.history
 
 
-@pytest.mark.parametrize("kind", ["group", "divided"])
+@pytest.mark.parametrize("kind", ["group", "divided", "context", "oracle"])
 def test_a_journal_replays_into_a_fresh_planner(path, kind):
     history = journal_of(path, kind, steps=2)
     (segment,) = read_journal(path)

@@ -6,7 +6,8 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-NATIVE := src/sestina/rollout/native
+NATIVE := src/sestina/rollout/native src/sestina/drafting/native
+SOURCES := $(wildcard $(addsuffix /*,$(NATIVE)))
 SCRIPTS := .ci/run $(wildcard *.sh slurm/*.sh)
 RUNTIME := $(VENV)/.runtime $(VENV)/.native
 DEV := $(RUNTIME) $(VENV)/.dev
@@ -49,7 +50,7 @@ test-sglang: $(DEV) $(SGLANG)/.ready ## the tests that start SGLang servers
 check: $(DEV) ## lint, formats, types, layers, spelling
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/clang-format --dry-run -Werror $(wildcard $(NATIVE)/*.cc $(NATIVE)/*.h)
+	$(BIN)/clang-format --dry-run -Werror $(SOURCES) tests/unit/drafting/fuzz.cc
 	$(BIN)/shellcheck $(SCRIPTS)
 	$(BIN)/codespell
 	$(BIN)/lint-imports
@@ -58,7 +59,7 @@ check: $(DEV) ## lint, formats, types, layers, spelling
 fmt: $(DEV) ## format everything, and mend what ruff can
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
-	$(BIN)/clang-format -i $(wildcard $(NATIVE)/*.cc $(NATIVE)/*.h)
+	$(BIN)/clang-format -i $(SOURCES) tests/unit/drafting/fuzz.cc
 
 bench: bench-engine bench-packing bench-sglang bench-quickstart ## every bench
 
@@ -81,7 +82,7 @@ hooks: $(DEV) ## run the checks of .pre-commit-config.yaml at every commit
 	$(BIN)/pre-commit install
 
 clean: ## remove builds and caches; runs/, out/ and .venv stay
-	rm -rf build dist src/*.egg-info $(NATIVE)/../_native*.so $(VENV)/.native
+	rm -rf build dist src/*.egg-info $(addsuffix /../_native*.so,$(NATIVE)) $(VENV)/.native
 	rm -rf .hypothesis .import_linter_cache .pytest_cache .ruff_cache
 
 distclean: clean ## clean, and remove both environments
@@ -97,7 +98,7 @@ $(VENV)/.runtime: requirements.txt | $(BIN)/pip
 	$(PIP) install -r requirements.txt
 	@touch $@
 
-$(VENV)/.native: setup.py pyproject.toml $(wildcard $(NATIVE)/*) | $(VENV)/.runtime
+$(VENV)/.native: setup.py pyproject.toml $(SOURCES) | $(VENV)/.runtime
 	$(PIP) install --no-build-isolation --no-deps -e .
 	@touch $@
 

@@ -1,0 +1,148 @@
+// Thin binding: numpy arrays are checked for type and shape, the GIL is released, and the index does the rest. Refusals
+// become the exceptions of drafting/errors.py.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "index.h"
+
+namespace py = pybind11;
+using namespace sestina::drafting;
+
+namespace {
+
+template <class T>
+using Array = py::array_t<T, py::array::c_style>;
+
+template <class T>
+const T* row(const Array<T>& array, int64_t size, const char* name) {
+  if (array.ndim() == 1 && (size < 0 || array.size() == size)) return array.data();
+  throw Failure(Refusal::kOutOfRange,
+                std::string(name) + ": must be a vector" + (size < 0 ? "" : " of " + std::to_string(size)));
+}
+
+template <class T>
+T* room(Array<T>& array, int64_t size, const char* name) {
+  if (array.ndim() == 1 && array.size() >= size && array.writeable()) return array.mutable_data();
+  throw Failure(Refusal::kBufferTooSmall, std::string(name) + ": room for " + std::to_string(array.size()) + ", but " +
+                                              std::to_string(size) + " are needed");
+}
+
+template <class T>
+Array<T> copied(const std::vector<T>& values) {
+  return Array<T>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+uint32_t at_most(int64_t value, int64_t least, int64_t most, const char* name) {
+  if (value >= least && value <= most) return static_cast<uint32_t>(value);
+  throw Failure(Refusal::kOutOfRange, std::string(name) + " " + std::to_string(value) + ": must be " +
+                                          std::to_string(least) + " to " + std::to_string(most));
+}
+
+void append(SuffixIndex& index, const Array<int64_t>& handles, const Array<int64_t>& offsets,
+            const Array<int64_t>& bounds, const Array<int32_t>& tokens) {
+  const int64_t size = handles.size();
+  const AppendBatch batch{row(handles, -1, "handles"), row(offsets, size, "offsets"), row(bounds, size + 1, "bounds"),
+                          row(tokens, -1, "tokens"),   static_cast<uint32_t>(size),   tokens.size()};
+  const py::gil_scoped_release released;
+  index.append(batch);
+}
+
+void draft(SuffixIndex& index, const Array<int64_t>& handles, const Array<int32_t>& max_tokens, int64_t top_k,
+           float min_prob, int64_t own_weight, int64_t threads, Array<int64_t>& bounds, Array<int32_t>& tokens,
+           Array<int32_t>& parents, Array<float>& probs, Array<float>& scores, Array<int32_t>& match_lens) {
+  const int64_t size = handles.size();
+  if (!(min_prob >= 0 && min_prob <= 1)) throw Failure(Refusal::kOutOfRange, "min_prob: must be 0 to 1");
+  const DraftBatch batch{row(handles, -1, "handles"),
+                         row(max_tokens, size, "max_tokens"),
+                         static_cast<uint32_t>(size),
+                         at_most(top_k, 1, kMaxDraft, "top_k"),
+                         min_prob,
+                         at_most(own_weight, 0, kMaxWeight, "own_weight"),
+                         at_most(threads, 1, 256, "threads")};
+  const int64_t capacity = std::min({tokens.size(), parents.size(), probs.size()});
+  const DraftOutput out{room(bounds, size + 1, "bounds"),
+                        room(tokens, 0, "tokens"),
+                        room(parents, 0, "parents"),
+                        room(probs, 0, "probs"),
+                        room(scores, size, "scores"),
+                        room(match_lens, size, "match_lens"),
+                        capacity};
+  const py::gil_scoped_release released;
+  index.draft(batch, out);
+}
+
+py::tuple fetch(SuffixIndex& index, int64_t group, int64_t cursor) {
+  int64_t epoch = 0;
+  Slice slice;
+  {
+    const py::gil_scoped_release released;
+    slice = index.fetch(group, cursor, epoch);
+  }
+  return py::make_tuple(epoch, copied(slice.records), copied(slice.starts), copied(slice.tokens));
+}
+
+void replay(SuffixIndex& index, int64_t group, int64_t epoch, int64_t cursor, const Array<uint32_t>& records,
+            const Array<int64_t>& starts, const Array<int32_t>& tokens) {
+  const py::gil_scoped_release released;
+  index.replay(group, epoch, cursor,
+               {{records.data(), records.data() + records.size()},
+                {starts.data(), starts.data() + starts.size()},
+                {tokens.data(), tokens.data() + tokens.size()}});
+}
+
+void raise(const Failure& failure) {
+  static const char* const names[] = {"NotFoundError",       "ExistsError",         "OutOfRangeError", "OffsetGapError",
+                                      "OffsetConflictError", "BufferTooSmallError", "IndexFullError"};
+  const py::object type = py::module_::import("sestina.drafting.errors").attr(names[static_cast<int>(failure.refusal)]);
+  PyErr_SetString(type.ptr(), failure.what());
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_native, m) {
+  m.doc() = "The grouped suffix index; see drafting/index.py.";
+  m.attr("MAX_DRAFT_TOKENS") = kMaxDraft;
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const Failure& failure) {
+      raise(failure);
+    }
+  });
+  const auto released = py::call_guard<py::gil_scoped_release>();
+  py::class_<SuffixIndex>(m, "SuffixIndex")
+      .def(py::init<int64_t, int64_t, int64_t, int64_t>())
+      .def(
+          "start_group",
+          [](SuffixIndex& index, int64_t group, const Array<int32_t>& prompt) {
+            const int32_t* tokens = row(prompt, -1, "prompt");
+            const py::gil_scoped_release release;
+            index.start_group(group, tokens, static_cast<uint32_t>(prompt.size()));
+          },
+          py::arg(), py::arg().noconvert())
+      .def("drop_group", &SuffixIndex::drop_group, released)
+      .def("start_request", &SuffixIndex::start_request, released)
+      .def("stop_request", &SuffixIndex::stop_request, released)
+      .def("find_request", &SuffixIndex::find_request, released)
+      .def("append", &append, py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert(),
+           py::arg().noconvert())
+      .def("draft", &draft, py::arg().noconvert(), py::arg().noconvert(), py::arg(), py::arg(), py::arg(), py::arg(),
+           py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert(),
+           py::arg().noconvert(), py::arg().noconvert())
+      .def("fetch", &fetch)
+      .def("replay", &replay, py::arg(), py::arg(), py::arg(), py::arg().noconvert(), py::arg().noconvert(),
+           py::arg().noconvert())
+      .def(
+          "count",
+          [](SuffixIndex& index, int64_t group, const Array<int32_t>& tokens) {
+            const int32_t* string = row(tokens, -1, "tokens");
+            return index.count(group, string, static_cast<uint32_t>(tokens.size()));
+          },
+          py::arg(), py::arg().noconvert())
+      .def("check", &SuffixIndex::check, released)
+      .def("groups", &SuffixIndex::groups)
+      .def("bytes", &SuffixIndex::bytes)
+      .def("num_tokens", &SuffixIndex::num_tokens)
+      .def("take_evicted", &SuffixIndex::take_evicted);
+}

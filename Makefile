@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := src/sestina/rollout/native src/sestina/drafting/native
 SOURCES := $(wildcard $(addsuffix /*,$(NATIVE)))
+DRIVERS := src/sestina/bench/drafting/growth.cc tests/unit/drafting/fuzz.cc
 SCRIPTS := .ci/run $(wildcard *.sh slurm/*.sh)
 RUNTIME := $(VENV)/.runtime $(VENV)/.native
 DEV := $(RUNTIME) $(VENV)/.dev
@@ -22,7 +23,7 @@ quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-engine bench-packing bench-sglang bench-quickstart docs hooks clean distclean
+.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-engine bench-packing bench-sglang bench-quickstart docs hooks clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -50,7 +51,7 @@ test-sglang: $(DEV) $(SGLANG)/.ready ## the tests that start SGLang servers
 check: $(DEV) ## lint, formats, types, layers, spelling
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/clang-format --dry-run -Werror $(SOURCES) tests/unit/drafting/fuzz.cc
+	$(BIN)/clang-format --dry-run -Werror $(SOURCES) $(DRIVERS)
 	$(BIN)/shellcheck $(SCRIPTS)
 	$(BIN)/codespell
 	$(BIN)/lint-imports
@@ -59,9 +60,12 @@ check: $(DEV) ## lint, formats, types, layers, spelling
 fmt: $(DEV) ## format everything, and mend what ruff can
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
-	$(BIN)/clang-format -i $(SOURCES) tests/unit/drafting/fuzz.cc
+	$(BIN)/clang-format -i $(SOURCES) $(DRIVERS)
 
-bench: bench-engine bench-packing bench-sglang bench-quickstart ## every bench
+bench: bench-drafting bench-engine bench-packing bench-sglang bench-quickstart ## every bench
+
+bench-drafting: $(RUNTIME) ## the suffix index, against arctic-inference where .venv has it
+	$(BIN)/python launch/bench.py drafting $(ARGS)
 
 bench-engine: $(RUNTIME) ## the embedded engine against transformers' generate
 	$(BIN)/python launch/bench.py engine $(ARGS)

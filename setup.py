@@ -83,7 +83,12 @@ setup(
     python_requires=">=3.11",
     package_dir={"": "src"},
     packages=find_packages("src"),
-    package_data={"sestina.drafting": ["*.pyi"], "sestina.rollout": ["*.pyi"], "sestina.sglang_plugin": ["found/*/*"]},
+    package_data={
+        "sestina.bench.drafting": ["*.cc"],
+        "sestina.drafting": ["*.pyi", "native/*"],
+        "sestina.rollout": ["*.pyi"],
+        "sestina.sglang_plugin": ["found/*/*"],
+    },
     ext_modules=[kernels, drafting],
     cmdclass={"build_ext": build_ext},
     install_requires=RUNTIME,

@@ -45,6 +45,15 @@ class DraftSettings:
     threads: int = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """What decoding a text with drafts takes."""
+
+    num_tokens: int
+    num_steps: int
+    num_drafted: int
+
+
 class SuffixIndex:
     """All groups of a process. A request is named by the handle that `start_request` returns."""
 
@@ -116,6 +125,20 @@ class SuffixIndex:
             out.match_lens,
         )
         return out
+
+    def rehearse(self, handle: int, text: TokenArray, max_tokens: int, settings: DraftSettings) -> Rehearsal:
+        """Append a text in the steps in which a model that says it would have decoded it with drafts.
+
+        Raises NotFoundError, OutOfRangeError.
+        """
+        args = (max_tokens, settings.top_k, settings.min_token_prob, settings.own_weight)
+        num_steps, num_drafted = self._native.rehearse(handle, text, *args)
+        return Rehearsal(num_tokens=len(text), num_steps=num_steps, num_drafted=num_drafted)
+
+    def time_drafts(self, handles: HandleArray, max_tokens: int, settings: DraftSettings) -> npt.NDArray[np.int64]:
+        """Draft for one request after the other and return the nanoseconds of each; raises NotFoundError."""
+        args = (max_tokens, settings.top_k, settings.min_token_prob, settings.own_weight)
+        return self._native.time_drafts(handles, *args)
 
     def fetch_since(self, group: GroupId, cursor: int) -> LogSlice:
         """Return the records of a group's log from `cursor` on; raises NotFoundError, OffsetGapError beyond its end."""

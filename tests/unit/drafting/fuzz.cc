@@ -51,18 +51,19 @@ void append(SuffixIndex& index, Live& live, std::vector<int32_t> tokens) {
 
 void draft(SuffixIndex& index, const std::vector<Live>& lives) {
   std::vector<int64_t> handles;
-  std::vector<int32_t> limits;
+  std::vector<int32_t> limits_of;
   int64_t room = 0;
   for (const Live& live : lives) {
     handles.push_back(live.handle);
-    limits.push_back(static_cast<int32_t>(below(kMaxDraft + 1)));
-    room += limits.back();
+    limits_of.push_back(static_cast<int32_t>(below(kMaxDraft + 1)));
+    room += limits_of.back();
   }
   const uint32_t size = static_cast<uint32_t>(lives.size());
   std::vector<int64_t> bounds(size + 1);
   std::vector<int32_t> tokens(room), parents(room), matches(size);
   std::vector<float> probs(room), scores(size);
-  const DraftBatch batch{handles.data(), limits.data(), size, 1 + below(8), below(3) * 0.05f, below(4), 1 + below(3)};
+  const Limits limits{0, 1 + below(8), static_cast<float>(below(3)) * 0.05f, below(4)};
+  const DraftBatch batch{handles.data(), limits_of.data(), size, limits, 1 + below(3)};
   went_through([&] {
     index.draft(batch,
                 {bounds.data(), tokens.data(), parents.data(), probs.data(), scores.data(), matches.data(), room});

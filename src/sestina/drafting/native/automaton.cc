@@ -11,8 +11,8 @@ uint32_t Automaton::start_of(uint32_t id) const {
 
 void Automaton::add_edge(uint32_t id, const Edge& edge, uint32_t position) {
   State& state = states_[id];
-  const uint32_t text_stamp = state.kind == kSingle ? text_.stamp(state.value) : 0;
-  blocks_.add(state, edge, position, text_stamp);
+  if (state.kind == kSingle) state.set_unary(1, text_.stamp(state.value));  // its text's stamp would be lost
+  blocks_.add(state, edge, position);
 }
 
 // Parts the strings of at most `length` tokens from a class; returns theirs.
@@ -29,50 +29,41 @@ uint32_t Automaton::split(uint32_t id, uint32_t length) {
   return part;
 }
 
-// Leads the edges that went to a class just parted to the part; returns the first state that had none.
-uint32_t Automaton::redirect(uint32_t id, uint32_t token, uint32_t from, uint32_t to) {
-  while (id != kNone && blocks_.find(states_[id], token).target == from) {
-    blocks_.redirect(states_[id], token, to);
-    id = states_[id].link;
-  }
-  return id;
+// Parts the strings of at most `length` tokens from a class, and leads to them the edges of `id` and its links that
+// went there; returns their class.
+uint32_t Automaton::split_off(uint32_t id, uint32_t token, uint32_t from, uint32_t length) {
+  const uint32_t part = split(from, length);
+  for (; id != kNone && blocks_.find(states_[id], token).target == from; id = states_[id].link)
+    blocks_.redirect(states_[id], token, part);
+  return part;
 }
 
 void Automaton::append(Cursor& cursor, uint32_t token, uint32_t weight, uint32_t stamp, uint32_t position) {
   uint32_t at = start_of(cursor.state);
   const uint32_t length = std::min<uint32_t>(states_[cursor.state].length + 1u, depth_);
-  uint32_t hints = 0, last = 0, fresh = 0;
+  uint32_t hints = 0, last = kRoot;
   const auto met = [&](uint32_t target) {
-    if (target == last) return;
+    if (target == last || hints == Cursor::kHints) return;
     prefetch(&states_[target]);
-    last = target;
-    if (hints < Cursor::kHints) cursor.hints[hints++] = target;
+    cursor.hints[hints++] = last = target;
   };
-  uint32_t target = blocks_.bump(states_[at], token, weight, stamp);
-  if (target == 0) {
+  uint32_t target = blocks_.bump(states_[at], token, weight, stamp), fresh = kRoot;
+  if (target == kRoot) {
     fresh = states_.add(State::make(kRoot, length));
     do {
       add_edge(at, {token, stamp, fresh, weight}, position);
       at = states_[at].link;
-    } while (at != kNone && (target = blocks_.bump(states_[at], token, weight, stamp)) == 0);
+    } while (at != kNone && (target = blocks_.bump(states_[at], token, weight, stamp)) == kRoot);
     met(fresh);
   }
-  uint32_t goal = fresh;
   if (at != kNone) {
-    const uint32_t longest = fresh ? states_[at].length + 1u : length;
-    if (states_[target].length > longest) {
-      const uint32_t part = split(target, longest);
-      redirect(at, token, target, part);
-      target = part;
-    }
-    if (fresh)
-      states_[fresh].link = target;
-    else
-      goal = target;
+    const uint32_t longest = fresh != kRoot ? states_[at].length + 1u : length;
+    if (states_[target].length > longest) target = split_off(at, token, target, longest);
+    if (fresh != kRoot) states_[fresh].link = target;
     met(target);
     while ((at = states_[at].link) != kNone) met(blocks_.bump(states_[at], token, weight, stamp));
   }
-  cursor.state = goal;
+  cursor.state = cursor.hints[0];
   while (hints < Cursor::kHints) cursor.hints[hints++] = kRoot;
 }
 

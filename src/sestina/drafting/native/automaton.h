@@ -16,12 +16,15 @@
 
 namespace sestina::drafting {
 
-// The end of a stream: the class of its last min(length, depth) tokens, and states of that class's chain of links as
-// the last append met them. Hints go stale as other streams split states; they are fetched early, and never relied on.
-struct Cursor {
-  static constexpr uint32_t kHints = 7;
-  uint32_t state;
-  uint32_t hints[kHints];
+// The end of a stream, in half a cache line: the class of its last min(length, depth) tokens, and states of that
+// class's chain of links as the last append met them. Hints go stale as other streams split states; they are only ever
+// fetched.
+struct alignas(32) Cursor {
+  static constexpr uint32_t kHints = 6;
+  uint32_t state = kRoot;
+  uint16_t stamp = 0;  // of the edges it takes
+  bool live = true;
+  uint32_t hints[kHints] = {};
 };
 
 class Automaton {
@@ -65,7 +68,7 @@ class Automaton {
   uint32_t start_of(uint32_t state) const;
   void add_edge(uint32_t state, const Edge& edge, uint32_t position);
   uint32_t split(uint32_t state, uint32_t length);
-  uint32_t redirect(uint32_t state, uint32_t token, uint32_t from, uint32_t to);
+  uint32_t split_off(uint32_t state, uint32_t token, uint32_t from, uint32_t length);
 
   uint32_t depth_;
   Pool<State> states_;

@@ -80,16 +80,10 @@ void SuffixIndex::draft_range(const DraftBatch& batch, uint32_t from, uint32_t t
     fetch_states(i + kStatesAhead);
     fetch_edges(i + kEdgesAhead);
     const Place at = place(batch.handles[i]);
-    const Limits limits{static_cast<uint32_t>(batch.max_tokens[i]), batch.max_paths, batch.min_prob, batch.own_weight};
-    const Automaton& automaton = at.group->automaton();
-    const uint32_t state = at.group->cursor(at.ordinal).state, stamp = at.group->stream(at.ordinal).stamp;
+    Limits limits = batch.limits;
+    limits.max_tokens = static_cast<uint32_t>(batch.max_tokens[i]);
     Draft draft;
-    if (limits.max_tokens > 0) {
-      if (batch.max_paths == 1)
-        draft_path(automaton, state, stamp, limits, draft);
-      else
-        draft_tree(automaton, state, stamp, limits, draft);
-    }
+    make_draft(at.group->automaton(), at.group->cursor(at.ordinal), limits, draft);
     std::copy_n(draft.tokens, draft.size, out.tokens + first);
     std::copy_n(draft.parents, draft.size, out.parents + first);
     std::copy_n(draft.probs, draft.size, out.probs + first);
@@ -105,7 +99,7 @@ void SuffixIndex::draft(const DraftBatch& batch, const DraftOutput& out) {
   std::vector<int64_t> firsts(batch.size + 1, 0);
   for (uint32_t i = 0; i < batch.size; ++i) {
     const Place at = place(batch.handles[i]);
-    at.group->stream(at.ordinal);
+    at.group->live(at.ordinal);
     if (batch.max_tokens[i] < 0 || batch.max_tokens[i] > static_cast<int32_t>(kMaxDraft))
       throw Failure(Refusal::kOutOfRange,
                     at_row(i) + "max_tokens " + std::to_string(batch.max_tokens[i]) + ": must be 0 to 64");

@@ -48,18 +48,18 @@ void append(SuffixIndex& index, const Array<int64_t>& handles, const Array<int64
   index.append(batch);
 }
 
+Limits limits(int64_t max_tokens, int64_t top_k, float min_prob, int64_t own_weight) {
+  if (!(min_prob >= 0 && min_prob <= 1)) throw Failure(Refusal::kOutOfRange, "min_prob: must be 0 to 1");
+  return {at_most(max_tokens, 0, kMaxDraft, "max_tokens"), at_most(top_k, 1, kMaxDraft, "top_k"), min_prob,
+          at_most(own_weight, 0, kMaxWeight, "own_weight")};
+}
+
 void draft(SuffixIndex& index, const Array<int64_t>& handles, const Array<int32_t>& max_tokens, int64_t top_k,
            float min_prob, int64_t own_weight, int64_t threads, Array<int64_t>& bounds, Array<int32_t>& tokens,
            Array<int32_t>& parents, Array<float>& probs, Array<float>& scores, Array<int32_t>& match_lens) {
   const int64_t size = handles.size();
-  if (!(min_prob >= 0 && min_prob <= 1)) throw Failure(Refusal::kOutOfRange, "min_prob: must be 0 to 1");
-  const DraftBatch batch{row(handles, -1, "handles"),
-                         row(max_tokens, size, "max_tokens"),
-                         static_cast<uint32_t>(size),
-                         at_most(top_k, 1, kMaxDraft, "top_k"),
-                         min_prob,
-                         at_most(own_weight, 0, kMaxWeight, "own_weight"),
-                         at_most(threads, 1, 256, "threads")};
+  const DraftBatch batch{row(handles, -1, "handles"), row(max_tokens, size, "max_tokens"), static_cast<uint32_t>(size),
+                         limits(0, top_k, min_prob, own_weight), at_most(threads, 1, 256, "threads")};
   const int64_t capacity = std::min({tokens.size(), parents.size(), probs.size()});
   const DraftOutput out{room(bounds, size + 1, "bounds"),
                         room(tokens, 0, "tokens"),
@@ -70,6 +70,29 @@ void draft(SuffixIndex& index, const Array<int64_t>& handles, const Array<int32_
                         capacity};
   const py::gil_scoped_release released;
   index.draft(batch, out);
+}
+
+py::tuple rehearse(SuffixIndex& index, int64_t handle, const Array<int32_t>& tokens, int64_t max_tokens, int64_t top_k,
+                   float min_prob, int64_t own_weight) {
+  const Limits given = limits(max_tokens, top_k, min_prob, own_weight);
+  const int32_t* text = row(tokens, -1, "tokens");
+  Rehearsal done;
+  {
+    const py::gil_scoped_release released;
+    done = index.rehearse(handle, text, tokens.size(), given);
+  }
+  return py::make_tuple(done.steps, done.drafted);
+}
+
+Array<int64_t> time_drafts(SuffixIndex& index, const Array<int64_t>& handles, int64_t max_tokens, int64_t top_k,
+                           float min_prob, int64_t own_weight) {
+  const Limits given = limits(max_tokens, top_k, min_prob, own_weight);
+  std::vector<int64_t> spans;
+  {
+    const py::gil_scoped_release released;
+    spans = index.time_drafts(handles.data(), handles.size(), given);
+  }
+  return copied(spans);
 }
 
 py::tuple fetch(SuffixIndex& index, int64_t group, int64_t cursor) {
@@ -130,6 +153,8 @@ PYBIND11_MODULE(_native, m) {
       .def("draft", &draft, py::arg().noconvert(), py::arg().noconvert(), py::arg(), py::arg(), py::arg(), py::arg(),
            py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert(),
            py::arg().noconvert(), py::arg().noconvert())
+      .def("rehearse", &rehearse, py::arg(), py::arg().noconvert(), py::arg(), py::arg(), py::arg(), py::arg())
+      .def("time_drafts", &time_drafts, py::arg().noconvert(), py::arg(), py::arg(), py::arg(), py::arg())
       .def("fetch", &fetch)
       .def("replay", &replay, py::arg(), py::arg(), py::arg(), py::arg().noconvert(), py::arg().noconvert(),
            py::arg().noconvert())

@@ -23,6 +23,18 @@ struct Draft {
   int32_t parents[kMaxDraft];  // -1: follows the stream
   float probs[kMaxDraft];      // that the token is accepted, its parents included
 
+  Draft() = default;
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft& other) {
+    size = other.size;
+    match_len = other.match_len;
+    score = other.score;
+    std::copy_n(other.tokens, size, tokens);
+    std::copy_n(other.parents, size, parents);
+    std::copy_n(other.probs, size, probs);
+    return *this;
+  }
+
   void add(uint32_t token, int32_t parent, float prob) {
     tokens[size] = static_cast<int32_t>(token);
     parents[size] = parent;
@@ -36,6 +48,15 @@ void draft_path(const Automaton& automaton, uint32_t state, uint32_t stamp, cons
 
 // The likeliest nodes first, of all suffixes: where a longer one has not seen enough, a shorter one fills the budget.
 void draft_tree(const Automaton& automaton, uint32_t state, uint32_t stamp, const Limits& limits, Draft& draft);
+
+// Either, as `limits` ask.
+inline void make_draft(const Automaton& automaton, const Cursor& cursor, const Limits& limits, Draft& draft) {
+  if (limits.max_tokens == 0) return;
+  if (limits.max_paths == 1)
+    draft_path(automaton, cursor.state, cursor.stamp, limits, draft);
+  else
+    draft_tree(automaton, cursor.state, cursor.stamp, limits, draft);
+}
 
 // Fetches what a draft from this state reads first.
 void prefetch_draft(const Automaton& automaton, uint32_t state);

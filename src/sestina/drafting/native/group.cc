@@ -20,8 +20,10 @@ uint32_t Group::open(int64_t request, uint32_t weight) {
   Stream stream;
   stream.request = request;
   stream.weight = weight;
-  stream.stamp = ordinal == 0 ? 0 : (ordinal - 1) % kStamps + 1;
-  cursors_.push_back(ordinal == 0 ? Cursor{} : cursors_[0]);
+  Cursor cursor = ordinal == 0 ? Cursor{} : cursors_[0];
+  cursor.stamp = static_cast<uint16_t>(ordinal == 0 ? 0 : (ordinal - 1) % kStamps + 1);
+  cursor.live = true;
+  cursors_.push_back(cursor);
   streams_.push_back(std::move(stream));
   log_.add(ordinal << 16 | kStarted);
   ++num_live_;
@@ -39,7 +41,8 @@ uint32_t Group::start(int64_t request, uint32_t weight) {
 }
 
 void Group::stop(uint32_t ordinal) {
-  stream(ordinal).live = false;
+  live(ordinal);
+  cursors_[ordinal].live = false;
   log_.add(ordinal << 16 | kStopped);
   --num_live_;
 }
@@ -51,7 +54,11 @@ uint32_t Group::ordinal(int64_t request) const {
 }
 
 Stream& Group::stream(uint32_t ordinal) {
-  if (ordinal < streams_.size() && streams_[ordinal].live) return streams_[ordinal];
+  live(ordinal);
+  return streams_[ordinal];
+}
+
+void Group::refuse_stopped() const {
   throw Failure(Refusal::kNotFound,
                 "group " + std::to_string(id) + ": the request was stopped, or is not one of this group");
 }
@@ -89,7 +96,7 @@ void Group::write(uint32_t ordinal, const int32_t* tokens, uint32_t count) {
   Stream& stream = streams_[ordinal];
   Cursor& cursor = cursors_[ordinal];
   Text& text = automaton_.text();
-  const uint32_t stamp = stream.weight > 0 ? stream.stamp : 0;  // what counts nothing is nobody's own either
+  const uint32_t stamp = stream.weight > 0 ? cursor.stamp : 0;  // what counts nothing is nobody's own either
   for (uint32_t i = 0; i < count; ++i) {
     if (i + 3 < count) automaton_.prefetch_root(static_cast<uint32_t>(tokens[i + 3]));
     const uint32_t position = text.next_position(stream.segments, stream.length++, stamp);

@@ -21,8 +21,6 @@ struct Stream {
   int64_t request = -1;
   uint32_t weight = 1;
   uint32_t length = 0;
-  uint32_t stamp = 0;
-  bool live = true;
   uint64_t last_call = 0;
   std::vector<uint32_t> segments;
 };
@@ -62,6 +60,11 @@ class Group {
   Stream& stream(uint32_t ordinal);
   const Stream& stream(uint32_t ordinal) const { return const_cast<Group*>(this)->stream(ordinal); }
   const Cursor& cursor(uint32_t ordinal) const { return cursors_[ordinal]; }
+  // The cursor of a live request; throws.
+  const Cursor& live(uint32_t ordinal) const {
+    if (ordinal < cursors_.size() && cursors_[ordinal].live) return cursors_[ordinal];
+    refuse_stopped();
+  }
   const Automaton& automaton() const { return automaton_; }
   int32_t token(const Stream& stream, uint32_t offset) const;
   uint32_t num_streams() const { return static_cast<uint32_t>(streams_.size()); }
@@ -72,6 +75,7 @@ class Group {
   std::string check() const;
 
  private:
+  [[noreturn]] void refuse_stopped() const;
   uint32_t open(int64_t request, uint32_t weight);
   void write(uint32_t ordinal, const int32_t* tokens, uint32_t count);
   void compare(uint64_t cursor, const Slice& slice, uint64_t known) const;

@@ -25,9 +25,7 @@ struct DraftBatch {
   const int64_t* handles;
   const int32_t* max_tokens;
   uint32_t size;
-  uint32_t max_paths;
-  float min_prob;
-  uint32_t own_weight;
+  Limits limits;  // but for max_tokens
   uint32_t threads;
 };
 
@@ -39,6 +37,12 @@ struct AppendBatch {
   const int32_t* tokens;
   uint32_t size;
   int64_t num_tokens;
+};
+
+// What decoding a text with drafts took.
+struct Rehearsal {
+  int64_t steps = 0;
+  int64_t drafted = 0;
 };
 
 // Safe to call from several threads: drafts share the lock, what changes the index takes it alone.
@@ -53,6 +57,11 @@ class SuffixIndex {
 
   void append(const AppendBatch& batch);
   void draft(const DraftBatch& batch, const DraftOutput& out);
+
+  // Appends tokens to a request in the steps in which a model that said them would have decoded them.
+  Rehearsal rehearse(int64_t handle, const int32_t* tokens, int64_t count, const Limits& limits);
+  // Drafts one by one and returns the nanoseconds of each.
+  std::vector<int64_t> time_drafts(const int64_t* handles, int64_t count, const Limits& limits);
 
   Slice fetch(int64_t group, int64_t cursor, int64_t& epoch);
   void replay(int64_t group, int64_t epoch, int64_t cursor, const Slice& slice);

@@ -75,7 +75,7 @@ void Group::check_records(const Slice& slice, uint64_t known, uint32_t vocab_siz
     refuse(Refusal::kOutOfRange, id, "tokens or starts do not fit the records");
   std::vector<bool> live;
   std::unordered_set<int64_t> requests;
-  for (const Stream& stream : streams_) live.push_back(stream.live);
+  for (const Cursor& cursor : cursors_) live.push_back(cursor.live);
   size_t start = extents(slice, known).starts;
   uint64_t weight = total_weight_;
   std::vector<uint64_t> weights;

@@ -16,6 +16,7 @@ namespace sestina::drafting {
 class Extent {
  public:
   static constexpr size_t kHugePage = size_t{2} << 20;
+  static constexpr size_t kMappedFrom = kHugePage / 2;
 
   Extent() = default;
   Extent(const Extent&) = delete;
@@ -26,7 +27,7 @@ class Extent {
   size_t bytes() const { return bytes_; }
 
   void grow(size_t bytes) {
-    if (bytes < kHugePage) {
+    if (bytes < kMappedFrom) {
       void* moved = std::realloc(data_, bytes);
       if (moved == nullptr) throw std::bad_alloc();
       data_ = moved;
@@ -83,7 +84,7 @@ class Pool {
   const T& operator[](uint32_t i) const { return static_cast<const T*>(extent_.data())[i]; }
   uint32_t size() const { return size_; }
   // What is held, pages of a mapped extent that were never touched left out.
-  size_t bytes() const { return extent_.bytes() < Extent::kHugePage ? extent_.bytes() : size_ * sizeof(T); }
+  size_t bytes() const { return extent_.bytes() < Extent::kMappedFrom ? extent_.bytes() : size_ * sizeof(T); }
 
   // Room for `count` more records, not initialised; returns the first one's index.
   uint32_t take(uint32_t count) {

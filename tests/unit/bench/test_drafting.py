@@ -6,10 +6,11 @@ import pytest
 
 from sestina.bench.drafting.acceptance import TREE, Case, acceptance
 from sestina.bench.drafting.batches import appends, batch_of_64
-from sestina.bench.drafting.cold import cold, make_store
+from sestina.bench.drafting.cold import cold
 from sestina.bench.drafting.growth import growth
 from sestina.bench.drafting.peer import accepted
 from sestina.bench.drafting.sides import Rounds
+from sestina.bench.drafting.store import make_store
 from sestina.bench.drafting.workload import GroupText, Workload
 from tests.unit.bench.helpers import by_name
 

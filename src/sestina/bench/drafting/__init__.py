@@ -7,9 +7,10 @@ import os
 
 from sestina.bench.drafting.acceptance import acceptance
 from sestina.bench.drafting.batches import appends, batch_of_64
-from sestina.bench.drafting.cold import cold, make_store
+from sestina.bench.drafting.cold import cold
 from sestina.bench.drafting.growth import growth
 from sestina.bench.drafting.peer import load_peer, peer_version
+from sestina.bench.drafting.store import make_store
 from sestina.bench.drafting.workload import Workload
 from sestina.bench.turns import Say
 from sestina.telemetry.measurements import Figure

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sestina.bench.drafting.peer import Asked
-from sestina.bench.drafting.workload import VOCAB_SIZE
+from sestina.bench.drafting.phrases import VOCAB_SIZE
 from sestina.core.units import TokenArray
 from sestina.drafting.index import DraftSettings, IndexSettings, SuffixIndex
 

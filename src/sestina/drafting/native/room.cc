@@ -25,11 +25,6 @@ bool SuffixIndex::evict_one(const Group* busy) {
   return true;
 }
 
-std::vector<int64_t> SuffixIndex::take_evicted() {
-  const std::unique_lock lock(mutex_);
-  return std::exchange(evicted_, {});
-}
-
 Slice SuffixIndex::fetch(int64_t id, int64_t cursor, int64_t& epoch) {
   const std::shared_lock lock(mutex_);
   const Group& group = find(id);

@@ -1,8 +1,8 @@
 """The grouped suffix index: appends in constant time, drafts without matching anything again.
 
 One automaton per group holds the prompt once and every response that forks from it; each append moves its request's
-own pointer, which is where a draft begins. Seer (arXiv 2511.14617, section 3.4) calls the structure a compressed suffix
-tree; scores follow SuffixDecoding (arXiv 2411.04975, section 4). Safe for several threads; batches release the GIL.
+own pointer, which is where a draft begins. What Seer (arXiv 2511.14617) keeps in its grouped draft server; scores
+follow SuffixDecoding (arXiv 2411.04975). Safe for several threads; batches release the GIL.
 """
 
 import numpy as np

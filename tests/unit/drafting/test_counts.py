@@ -87,3 +87,10 @@ def test_the_prompt_counts_once_and_responses_continue_it():
 def test_a_count_is_a_sum_of_weights():
     index, _, _ = run(4, [], [5, 0, 1], [(0, [1, 2]), (1, [1, 2]), (2, [1, 3])])
     assert [index.count(7, tokens(1, follower)) for follower in (2, 3, 4)] == [5, 1, 0]
+
+
+def test_counts_beyond_what_a_state_holds_itself():
+    index, _, _ = run(4, [], [1 << 20, 1], [(0, [1, 2] * 20), (1, [1, 2, 1, 3])])
+    assert index.count(7, tokens(1, 2)) == 20 * (1 << 20) + 1
+    assert index.count(7, tokens(2, 1)) == 19 * (1 << 20) + 1
+    assert index.check_integrity() == ""

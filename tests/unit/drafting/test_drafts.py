@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from sestina.drafting.drafts import DraftBuffers
+from sestina.drafting.errors import NotFoundError
 from sestina.drafting.index import DraftSettings
 from tests.unit.drafting.helpers import append, draft, index_of, tokens
 from tests.unit.drafting.test_counts import histories, run
@@ -142,6 +143,25 @@ def test_buffers_are_used_again(index):
     settings_ = DraftSettings()
     assert index.draft(np.array([handle]), tokens(4), settings_, buffers) is buffers
     assert buffers.draft(0).token_ids.tolist()[:2] == [2, 1]
+
+
+def test_a_rehearsal_is_what_decoding_would_have_been(index):
+    started(index, 0, [1, 2, 3, 4, 5, 6])
+    handle = index.start_request(0, 1)
+    done = index.rehearse(handle, tokens(1, 2, 3, 9, 5, 6), 2, DraftSettings())
+    # 1 and 2 are drafted, and 3 comes with them; 9 comes in place of a draft of 4; 5 after no draft; 6 is drafted.
+    assert (done.num_tokens, done.num_steps) == (6, 4)
+    assert index.fetch_since(0, 0).tokens.tolist()[-6:] == [1, 2, 3, 9, 5, 6]
+    with pytest.raises(NotFoundError):
+        index.rehearse(handle + 1, tokens(1), 2, DraftSettings())
+
+
+def test_drafts_are_timed_one_by_one(index):
+    handle = started(index, 0, [1, 2, 1])
+    spans = index.time_drafts(np.array([handle] * 5), 8, DraftSettings())
+    assert (spans.shape, bool(np.all(spans > 0))) == ((5,), True)
+    with pytest.raises(NotFoundError):
+        index.time_drafts(np.array([handle + 1]), 8, DraftSettings())
 
 
 @settings(max_examples=150, deadline=None)

@@ -62,3 +62,17 @@ def test_a_dropped_group_gives_its_memory_back():
     for group in range(5):
         index.drop_group(group)
     assert (index.num_bytes, index.groups) == (empty, [])
+
+
+def test_a_group_has_an_end():
+    index = index_of()
+    index.start_group(0, tokens())
+    heavy = index.start_request(0, 0, weight=1 << 20)
+    append(index, heavy, 0, [1] * 1000)
+    with pytest.raises(IndexFullError, match="group 0, request 0: a group holds .* and counts to at most 1073741823"):
+        append(index, heavy, 1000, [1] * 24)
+    for request in range(1, 65534):
+        index.start_request(0, request)
+    with pytest.raises(IndexFullError, match="a group holds at most 65534 requests"):
+        index.start_request(0, 65534)
+    assert index.num_tokens(0) == 1000

@@ -2,8 +2,8 @@
 
 A response is a stream of phrases and of single tokens, both drawn by Zipf's law: phrases of its group (each has three
 preferred successors), of its own and of a library common to all groups. Each token of a phrase may be corrupted, which
-ends the phrase. Lengths are log-normal, with a factor common to the group. The shares were chosen so that a linear
-draft of 8 tokens is accepted as the paper's is (Seer, arXiv 2511.14617, table 2). A response depends on nothing but the
+ends the phrase. Lengths are log-normal, with a factor common to the group. The shares were set on seed 1 so that a
+linear draft of 8 tokens is accepted about as Seer reports (arXiv 2511.14617). A response depends on nothing but the
 seed and the numbers of its group and its own.
 """
 

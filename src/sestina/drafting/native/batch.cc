@@ -26,8 +26,7 @@ void SuffixIndex::check_batch(const AppendBatch& batch, std::vector<Place>& plac
     places[i] = place(batch.handles[i]);
     places[i].group->check_append(places[i].ordinal, batch.offsets[i], batch.tokens + batch.bounds[i],
                                   static_cast<uint32_t>(count));
-    if (!places[i].group->first_row(places[i].ordinal, calls_))
-      throw Failure(Refusal::kOutOfRange, at_row(i) + "the request has a row before this one");
+    places[i].group->claim(places[i].ordinal, calls_, static_cast<uint32_t>(count));
   }
 }
 

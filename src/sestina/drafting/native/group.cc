@@ -82,9 +82,19 @@ void Group::check_append(uint32_t ordinal, int64_t offset, const int32_t* tokens
       refuse(Refusal::kConflict, "token " + std::to_string(tokens[i]) + " at offset " + std::to_string(at) +
                                      ", where " + std::to_string(token(to, at)) + " is");
   }
-  const uint64_t fresh = count - known;
-  if (total_weight_ + fresh * std::max(1u, to.weight) > kMaxCount || automaton_.text().size() + fresh > kMaxText)
-    refuse(Refusal::kFull, "a group counts to at most " + std::to_string(kMaxCount));
+}
+
+void Group::claim(uint32_t ordinal, uint64_t call, uint32_t count) {
+  Stream& stream = streams_[ordinal];
+  const auto refuse = [&](Refusal refusal, const char* what) {
+    throw Failure(refusal, "group " + std::to_string(id) + ", " + named(stream.request) + what);
+  };
+  if (std::exchange(stream.last_call, call) == call) refuse(Refusal::kOutOfRange, ": must have one row of a batch");
+  if (std::exchange(claiming_call_, call) != call) claimed_tokens_ = claimed_weight_ = 0;
+  claimed_tokens_ += count;
+  claimed_weight_ += uint64_t{count} * std::max(1u, stream.weight);
+  if (total_weight_ + claimed_weight_ > kMaxCount || num_tokens_ + claimed_tokens_ > kMaxText)
+    refuse(Refusal::kFull, ": a group holds at most 536870912 tokens and counts to at most 1073741823");
 }
 
 void Group::append(uint32_t ordinal, int64_t offset, const int32_t* tokens, uint32_t count) {
@@ -106,7 +116,7 @@ void Group::write(uint32_t ordinal, const int32_t* tokens, uint32_t count) {
   for (uint32_t logged = 0; logged < count; logged += kMaxRecordTokens)
     log_.add(ordinal << 16 | std::min(count - logged, kMaxRecordTokens));
   num_tokens_ += count;
-  total_weight_ += uint64_t{count} * stream.weight;
+  total_weight_ += uint64_t{count} * std::max(1u, stream.weight);
 }
 
 size_t Group::bytes() const {

@@ -45,10 +45,11 @@ class Group {
   uint32_t start(int64_t request, uint32_t weight);
   void stop(uint32_t ordinal);
 
-  // Whether this is the stream's first row of the batch with this number, from 1 on.
-  bool first_row(uint32_t ordinal, uint64_t call) { return std::exchange(streams_[ordinal].last_call, call) != call; }
   // Whether `count` tokens may be appended from `offset` on; the first violation is thrown.
   void check_append(uint32_t ordinal, int64_t offset, const int32_t* tokens, uint32_t count) const;
+  // Sets aside a stream's row of the call with this number, from 1 on: one each, and all together within what a group
+  // may count to; throws.
+  void claim(uint32_t ordinal, uint64_t call, uint32_t count);
   // Appends those that are not there yet.
   void append(uint32_t ordinal, int64_t offset, const int32_t* tokens, uint32_t count);
 
@@ -88,7 +89,10 @@ class Group {
   Pool<uint32_t> log_;
   uint32_t num_live_ = 0;
   uint64_t num_tokens_ = 0;
-  uint64_t total_weight_ = 0;
+  uint64_t total_weight_ = 0;  // of all tokens, each at least 1
+  uint64_t claiming_call_ = 0;
+  uint64_t claimed_tokens_ = 0;
+  uint64_t claimed_weight_ = 0;
 };
 
 }  // namespace sestina::drafting

@@ -102,8 +102,7 @@ void Group::check_records(const Slice& slice, uint64_t known, uint32_t vocab_siz
     if (token < 0 || static_cast<uint32_t>(token) >= vocab_size)
       refuse(Refusal::kOutOfRange, id,
              "token " + std::to_string(token) + " of a vocabulary of " + std::to_string(vocab_size));
-  if (weight > kMaxCount || all.tokens + automaton_.text().size() > kMaxText)
-    refuse(Refusal::kFull, id, "too much for one group");
+  if (weight > kMaxCount || num_tokens_ + all.tokens > kMaxText) refuse(Refusal::kFull, id, "too much for one group");
 }
 
 void Group::replay(uint64_t cursor, const Slice& slice, uint32_t vocab_size) {

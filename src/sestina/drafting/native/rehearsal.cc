@@ -32,6 +32,7 @@ Rehearsal SuffixIndex::rehearse(int64_t handle, const int32_t* tokens, int64_t c
   const Place at = place(handle);
   check_tokens(tokens, count);
   at.group->check_append(at.ordinal, at.group->stream(at.ordinal).length, tokens, static_cast<uint32_t>(count));
+  at.group->claim(at.ordinal, ++calls_, static_cast<uint32_t>(count));
   const uint64_t before = at.group->bytes();
   Rehearsal done;
   for (int64_t i = 0; i < count; ++done.steps) {

@@ -6,7 +6,9 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-NATIVE := src/sestina/rollout/native
+NATIVE := src/sestina/rollout/native src/sestina/drafting/native
+SOURCES := $(wildcard $(addsuffix /*,$(NATIVE)))
+DRIVERS := src/sestina/bench/drafting/growth.cc tests/unit/drafting/fuzz.cc
 SCRIPTS := .ci/run $(wildcard *.sh slurm/*.sh)
 RUNTIME := $(VENV)/.runtime $(VENV)/.native
 DEV := $(RUNTIME) $(VENV)/.dev
@@ -21,7 +23,7 @@ quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-engine bench-packing bench-rollout bench-sglang bench-quickstart docs hooks clean distclean
+.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-engine bench-packing bench-rollout bench-sglang bench-quickstart docs hooks clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -49,7 +51,7 @@ test-sglang: $(DEV) $(SGLANG)/.ready ## the tests that start SGLang servers
 check: $(DEV) ## lint, formats, types, layers, spelling
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/clang-format --dry-run -Werror $(wildcard $(NATIVE)/*.cc $(NATIVE)/*.h)
+	$(BIN)/clang-format --dry-run -Werror $(SOURCES) $(DRIVERS)
 	$(BIN)/shellcheck $(SCRIPTS)
 	$(BIN)/codespell
 	$(BIN)/lint-imports
@@ -58,9 +60,12 @@ check: $(DEV) ## lint, formats, types, layers, spelling
 fmt: $(DEV) ## format everything, and mend what ruff can
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
-	$(BIN)/clang-format -i $(wildcard $(NATIVE)/*.cc $(NATIVE)/*.h)
+	$(BIN)/clang-format -i $(SOURCES) $(DRIVERS)
 
-bench: bench-engine bench-packing bench-rollout bench-sglang bench-quickstart ## every bench
+bench: bench-drafting bench-engine bench-packing bench-rollout bench-sglang bench-quickstart ## every bench
+
+bench-drafting: $(RUNTIME) ## the suffix index, against arctic-inference where .venv has it
+	$(BIN)/python launch/bench.py drafting $(ARGS)
 
 bench-engine: $(RUNTIME) ## the embedded engine against transformers' generate
 	$(BIN)/python launch/bench.py engine $(ARGS)
@@ -84,7 +89,7 @@ hooks: $(DEV) ## run the checks of .pre-commit-config.yaml at every commit
 	$(BIN)/pre-commit install
 
 clean: ## remove builds and caches; runs/, out/ and .venv stay
-	rm -rf build dist src/*.egg-info $(NATIVE)/../_native*.so $(VENV)/.native
+	rm -rf build dist src/*.egg-info $(addsuffix /../_native*.so,$(NATIVE)) $(VENV)/.native
 	rm -rf .hypothesis .import_linter_cache .pytest_cache .ruff_cache
 
 distclean: clean ## clean, and remove both environments
@@ -100,7 +105,7 @@ $(VENV)/.runtime: requirements.txt | $(BIN)/pip
 	$(PIP) install -r requirements.txt
 	@touch $@
 
-$(VENV)/.native: setup.py pyproject.toml $(wildcard $(NATIVE)/*) | $(VENV)/.runtime
+$(VENV)/.native: setup.py pyproject.toml $(SOURCES) | $(VENV)/.runtime
 	$(PIP) install --no-build-isolation --no-deps -e .
 	@touch $@
 

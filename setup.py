@@ -1,4 +1,4 @@
-"""Packaging: one Python tree and the CPU kernels of the embedded engine; tools are set up in pyproject.toml."""
+"""Packaging: one Python tree, the embedded engine's CPU kernels, the suffix index; pyproject.toml sets up the tools."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,7 @@ from pybind11.setup_helpers import Pybind11Extension, build_ext
 from setuptools import find_packages, setup
 
 NATIVE = Path("src/sestina/rollout/native")
+DRAFTING = Path("src/sestina/drafting/native")
 
 # The kernels gain 2 to 4 times from the host's vector units. Where the build host differs from the compute nodes, set
 # SESTINA_MARCH to the nodes' architecture (for example x86-64-v3).
@@ -19,6 +20,16 @@ kernels = Pybind11Extension(
     include_dirs=[str(NATIVE)],
     cxx_std=17,
     extra_compile_args=["-O3", "-funroll-loops", f"-march={MARCH}", "-Wall", "-Wextra"],
+)
+
+drafting = Pybind11Extension(
+    "sestina.drafting._native",
+    sources=sorted(str(source) for source in DRAFTING.glob("*.cc")),
+    depends=sorted(str(header) for header in DRAFTING.glob("*.h")),
+    include_dirs=[str(DRAFTING)],
+    cxx_std=17,
+    extra_compile_args=["-O3", "-pthread", f"-march={MARCH}", "-Wall", "-Wextra"],
+    extra_link_args=["-pthread"],
 )
 
 # Ranges that should work; requirements.txt and requirements-dev.txt pin what is tested.
@@ -72,8 +83,13 @@ setup(
     python_requires=">=3.11",
     package_dir={"": "src"},
     packages=find_packages("src"),
-    package_data={"sestina.rollout": ["*.pyi"], "sestina.sglang_plugin": ["found/*/*"]},
-    ext_modules=[kernels],
+    package_data={
+        "sestina.bench.drafting": ["*.cc"],
+        "sestina.drafting": ["*.pyi", "native/*"],
+        "sestina.rollout": ["*.pyi"],
+        "sestina.sglang_plugin": ["found/*/*"],
+    },
+    ext_modules=[kernels, drafting],
     cmdclass={"build_ext": build_ext},
     install_requires=RUNTIME,
     extras_require={"dev": DEV},

@@ -1,0 +1,1 @@
+"""Speculative drafts out of what the responses of a group have in common."""

@@ -48,6 +48,9 @@ class ChunkResult:
     cached_tokens: int
     """Tokens whose KV was found in the prefix cache."""
     preemptions: int
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    """Drafted tokens that were what the model drew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,3 @@ class EngineLoad:
     preemptions: int
     restarts: int = 0
     """Servers started again after one was lost."""
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
-    """Drafted tokens that were what the model drew."""

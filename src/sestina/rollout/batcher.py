@@ -82,6 +82,8 @@ class Batcher:
             room = table.limit[slots] - table.length[slots]
             self.verified = verified = verify(step.drafts, tokens, logprobs, room, stop_token)
             stopped = verified.stopped
+            table.drafted[slots] += step.drafts.counts
+            table.accepted[slots] += verified.accepted
             table.extend(slots, verified.tokens, verified.logprobs, verified.counts)
         ended = stopped | (table.length[slots] >= table.limit[slots])
         if step.prefills or ended.any():
@@ -167,8 +169,8 @@ class Batcher:
         return True
 
     def _enter(self, job: Job, matched: list[int], missing: int) -> None:
-        table, request = self.slots, job.request
-        job.slot = table.take(job.known, limit=job.limit, key=job.key, temperature=request.temperature)
+        table = self.slots
+        job.slot = table.take(job.request, job.known, limit=job.limit, key=job.key)
         table.logprobs[job.slot, job.base : job.base + len(job.logprobs)] = job.logprobs
         table.computed[job.slot] = len(matched) * PAGE_TOKENS
         job.cached_tokens += len(matched) * PAGE_TOKENS
@@ -191,6 +193,8 @@ class Batcher:
         length = int(table.length[slot])
         job.known = table.tokens[slot, :length].copy()
         job.logprobs = table.logprobs[slot, job.base : length].copy()
+        job.drafted_tokens += int(table.drafted[slot])
+        job.accepted_tokens += int(table.accepted[slot])
         self._publish(job, int(table.computed[slot]))
         self.pool.release(job.pages)
         del self.running[slot]

@@ -34,6 +34,8 @@ class Job:
     prefilled_tokens: int = 0
     cached_tokens: int = 0
     preemptions: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     @property
     def base(self) -> int:
@@ -64,4 +66,6 @@ class Job:
             prefilled_tokens=self.prefilled_tokens,
             cached_tokens=self.cached_tokens,
             preemptions=self.preemptions,
+            drafted_tokens=self.drafted_tokens,
+            accepted_tokens=self.accepted_tokens,
         )

@@ -5,6 +5,7 @@ Symbols: S slots, C longest context in tokens.
 
 import numpy as np
 
+from sestina.core.records import ChunkRequest
 from sestina.core.units import LogprobArray, TokenArray
 from sestina.rollout.drafts import Drafts, IntArray, places
 from sestina.rollout.pages import PAGE_TOKENS, pages_for
@@ -29,6 +30,14 @@ class SlotTable:
         """[S] `length` at which the chunk ends."""
         self.keys = np.zeros(num_slots, np.uint64)
         """[S] noise key of the request (core.noise)."""
+        self.groups = np.zeros(num_slots, np.int64)
+        self.samples = np.zeros(num_slots, np.int64)
+        """[S] the request's id."""
+        self.prompts = np.zeros(num_slots, np.int32)
+        """[S] tokens of the prompt."""
+        self.drafted = np.zeros(num_slots, np.int32)
+        self.accepted = np.zeros(num_slots, np.int32)
+        """[S] drafted tokens of the chunk, and those of them that were drawn."""
         self.temperature = np.zeros(num_slots, np.float32)
         """[S] sampling temperature."""
         self._free = list(range(num_slots - 1, -1, -1))
@@ -38,7 +47,7 @@ class SlotTable:
         """Rows without a request."""
         return len(self._free)
 
-    def take(self, known: TokenArray, *, limit: int, key: int, temperature: float) -> int:
+    def take(self, request: ChunkRequest, known: TokenArray, *, limit: int, key: int) -> int:
         """Fill a free row with a request whose known tokens are `known`; return its index."""
         slot = self._free.pop()
         self.tokens[slot, : len(known)] = known
@@ -46,7 +55,10 @@ class SlotTable:
         self.computed[slot] = 0
         self.limit[slot] = limit
         self.keys[slot] = key
-        self.temperature[slot] = temperature
+        self.groups[slot], self.samples[slot] = request.id.group, request.id.sample
+        self.prompts[slot] = len(request.prompt)
+        self.drafted[slot] = self.accepted[slot] = 0
+        self.temperature[slot] = request.temperature
         return slot
 
     def append(self, slots: IntArray, tokens: TokenArray, logprobs: LogprobArray) -> None:

@@ -16,6 +16,7 @@ from sestina.core.records import ChunkRequest, ChunkResult, EngineInfo, EngineLo
 from sestina.core.units import Seconds, Version
 from sestina.models.shape import ModelShape
 from sestina.models.weights import check_tensors
+from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.batcher import Batcher
 from sestina.rollout.config import TorchEngineConfig
 from sestina.rollout.drafts import Drafts, IntArray
@@ -28,7 +29,8 @@ from sestina.rollout.pages import PAGE_TOKENS, PagePool
 from sestina.rollout.qwen2 import Qwen2
 from sestina.rollout.selfcheck import gemm_is_batch_invariant
 from sestina.rollout.slots import SlotTable
-from sestina.rollout.speculator import Outcome, Speculator
+from sestina.rollout.speculation.costs import measure
+from sestina.rollout.speculation.speculator import Outcome, Speculator
 from sestina.rollout.step import Step, moves
 
 
@@ -67,8 +69,8 @@ class TorchEngine:
         self._jobs: dict[RequestId, Job] = {}
         self._ended: list[tuple[Job, Finish]] = []
         self._version: Version | None = None
+        self._cost: StepCost | None = None
         self._steps = self._decoded = self._prefilled = self._cached = self._preemptions = 0
-        self._drafted = self._accepted = 0
 
     @property
     def version(self) -> Version | None:
@@ -91,6 +93,8 @@ class TorchEngine:
         for job in [self._jobs.pop(id) for id in ids if id in self._jobs]:
             self._batcher.abort(job)
             self._ended.append((job, "abort"))
+            if self._speculator:
+                self._speculator.leave(job, "abort")
 
     def step(self) -> list[ChunkResult]:
         """See `Engine.step`."""
@@ -108,6 +112,9 @@ class TorchEngine:
         check_tensors(tensors, self._shape, f"weights of version {version}")
         self._model.load(tensors)
         self._pool.forget_all()
+        if self._speculator:
+            self._cost = self._cost or measure(self._run_rows, self._config.max_step_tokens)
+            self._speculator.begin(self._cost)
         self._version = version
 
     def info(self) -> EngineInfo:
@@ -134,8 +141,6 @@ class TorchEngine:
             prefilled_tokens=self._prefilled,
             cached_tokens=self._cached,
             preemptions=self._preemptions,
-            drafted_tokens=self._drafted,
-            accepted_tokens=self._accepted,
         )
 
     def close(self) -> None:
@@ -149,9 +154,18 @@ class TorchEngine:
         ended = self._batcher.complete(step, tokens.cpu().numpy(), logprobs.cpu().numpy(), self._stop_token)
         self._keep_path(step)
         self._count(inputs, began_s, step)
-        for job, _ in ended:
+        for job, finish in ended:
             del self._jobs[job.request.id]
+            if self._speculator:
+                self._speculator.leave(job, finish)
         return ended
+
+    def _run_rows(self, rows: int) -> None:
+        """Do a forward pass of so many rows, each the first of a text; nothing may be running."""
+        nothing = np.zeros(rows, np.int32)
+        step = Step(nothing, nothing, nothing, None, None, nothing, None, [])
+        inputs = step_inputs(step, self._batcher.slots, self._device)
+        self._ops.sample(self._model.forward(inputs), inputs)[0].cpu()
 
     def _propose(self, slots: IntArray, most: IntArray) -> Drafts | None:
         assert self._speculator is not None
@@ -172,9 +186,6 @@ class TorchEngine:
         self._steps += 1
         self._prefilled += inputs.rows - inputs.draws
         self._decoded += inputs.draws if verified is None else int(verified.counts.sum())
-        if verified is not None and step.drafts is not None:
-            self._drafted += int(step.drafts.counts.sum())
-            self._accepted += int(verified.accepted.sum())
         if self._speculator:
             outcome = Outcome(step=step, verified=verified, seconds=time.monotonic() - began_s)
             self._speculator.learn(self._batcher.slots, outcome)

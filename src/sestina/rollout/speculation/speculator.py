@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from sestina.core.records import Finish
 from sestina.core.units import Seconds
+from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.drafts import Drafts, IntArray
+from sestina.rollout.job import Job
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.step import Step
 from sestina.rollout.verify import Verified
@@ -23,6 +26,10 @@ class Outcome:
 class Speculator(Protocol):
     """Drafts for the requests of one engine, which verifies them: no draft changes a token."""
 
+    def begin(self, cost: StepCost) -> None:
+        """Weights are there; with the first ones, `cost` is what a step takes. Forgets all responses."""
+        ...
+
     def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
         """Draft at most `most` [N] tokens for the requests in these rows [N]; None when it does not pay.
 
@@ -33,4 +40,8 @@ class Speculator(Protocol):
 
     def learn(self, table: SlotTable, outcome: Outcome) -> None:
         """Take in what a step came to, with drafts or without."""
+        ...
+
+    def leave(self, job: Job, finish: Finish) -> None:
+        """A chunk has left the engine; `job.known` is all of its text."""
         ...

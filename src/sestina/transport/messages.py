@@ -133,6 +133,14 @@ class ReceiveWeights(_Base, frozen=True):
     version: Version
 
 
+class LoadWeights(_Base, frozen=True):
+    """Rollout: read a model from the disk as this version, in the type that the trainer has its weights in."""
+
+    version: Version
+    directory: str
+    dtype: str
+
+
 class WeightsLoaded(_Base, frozen=True):
     """Rollout or trainer: the update is complete on this rank."""
 
@@ -181,6 +189,10 @@ class TrainDone(_Base, frozen=True):
     metrics: dict[str, float]
 
 
+class BuildTrainer(_Base, frozen=True):
+    """Trainer: load Megatron, build the model, open the rendezvous."""
+
+
 class TrainerReady(_Base, frozen=True):
     """The model is built, its weights are loaded, and the weight-update group can be joined at this address."""
 
@@ -224,9 +236,11 @@ Message: TypeAlias = (
     | WeightsJoined
     | PublishWeights
     | ReceiveWeights
+    | LoadWeights
     | WeightsLoaded
     | TrainBatch
     | TrainDone
+    | BuildTrainer
     | TrainerReady
     | SaveCheckpoint
     | LoadCheckpoint

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sestina.config.run import RunConfig
-from sestina.controller.driver import Offer
+from sestina.controller.offer import Offer
 from sestina.controller.preflight import Materials
 from sestina.core.errors import RunDirError
 from sestina.core.ids import EVAL_GROUPS

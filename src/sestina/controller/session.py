@@ -5,8 +5,9 @@ import time
 
 from sestina.config.run import RunConfig
 from sestina.controller.batch import eval_metrics, rollout_metrics, to_batch
+from sestina.controller.batches import Batches
 from sestina.controller.checkpoints import Checkpoints, ControllerState, model_of, read_state
-from sestina.controller.driver import Offer, RolloutDriver
+from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.progress import Progress
 from sestina.controller.ranks import Ranks
@@ -50,6 +51,7 @@ class Session:
         self._tasks = tasks
         self._building: asyncio.Task[None] | None = None
         self._saved_step: int | None = None
+        self._batches = Batches(config, feed, driver, stop)
         self._publish_s: Seconds = 0.0
         """Limit of a whole update, from that of each bucket."""
         self._finished: list[Sample] = []
@@ -81,19 +83,16 @@ class Session:
 
     async def roll_out(self) -> list[Sample] | None:
         """Return the next batch, finished and rewarded; None when a stop was asked for meanwhile."""
-        offer = self._feed.draw(self.step + 1)
         self._step_began_s = time.monotonic()
-        samples = await self._until_stopped(offer)
-        if samples is None:
-            self._feed.put_back()
-            return None
-        self._finished = list(samples)
+        self._progress.phase(self._driver.waiting_for)
+        samples = await self._batches.roll_out(self.step + 1)
+        self._finished = list(samples or [])
         return samples
 
     async def train(self, samples: list[Sample]) -> dict[str, float]:
         """Take the optimizer steps of a batch; returns the step's metrics so far."""
         metrics = rollout_metrics(samples)
-        tokens = sum(sample.num_tokens for sample in samples)
+        tokens = sum(sample.num_tokens - sample.restored_tokens for sample in samples)
         rolled_out_s = time.monotonic()
         await self._built()
         self._progress.phase(f"the trainer to train on {len(samples)} samples")
@@ -175,6 +174,7 @@ class Session:
         state = ControllerState(step=self.step, version=self._driver.version, feed=self._feed.state())
         await self._checkpoints.save(state)
         self._saved_step = self.step
+        self._batches.forget(self.step)
 
     async def finish(self) -> None:
         """Save, and let every rank go."""
@@ -198,18 +198,3 @@ class Session:
         if not self._building.done():
             self._progress.phase("the trainer to load Megatron, build the model and connect")
             await self._building
-
-    async def _until_stopped(self, offer: Offer) -> list[Sample] | None:
-        if self.stopping:
-            return None
-        self._progress.phase(self._driver.waiting_for)
-        task = asyncio.ensure_future(self._driver.roll_out(offer))
-        self._stop.on_ask = task.cancel
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if not self.stopping:
-                raise
-            return None
-        finally:
-            self._stop.on_ask = None

@@ -12,6 +12,7 @@ from sestina.rollout.build import InstanceConfig, build_engine
 from sestina.rollout.engine import Engine
 from sestina.transport.link import Link
 from sestina.transport.messages import (
+    AbortChunks,
     Bye,
     ChunkEnded,
     InstanceReady,
@@ -71,6 +72,9 @@ class RolloutWorker:
         match message:
             case StartChunk():
                 self._engine.submit(message.chunk)
+            case AbortChunks():
+                self._engine.abort(list(message.ids))
+                self._step()  # an engine that has nothing left is idle, and would not be asked for them
             case JoinWeights():
                 self._join(message)
             case ReceiveWeights():

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from sestina.core.ids import RequestId
 from sestina.core.records import ChunkRequest, ChunkResult, EngineLoad
 from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray, Version
 
@@ -72,6 +73,12 @@ class StartChunk(_Base, frozen=True):
     """Run one chunk."""
 
     chunk: ChunkRequest
+
+
+class AbortChunks(_Base, frozen=True):
+    """End these chunks at once: each comes back with what it has produced."""
+
+    ids: tuple[RequestId, ...]
 
 
 class ChunkEnded(_Base, frozen=True):
@@ -230,6 +237,7 @@ Message: TypeAlias = (
     | Bye
     | InstanceReady
     | StartChunk
+    | AbortChunks
     | ChunkEnded
     | LoadReport
     | JoinWeights

@@ -84,7 +84,7 @@ class Session:
     async def roll_out(self) -> list[Sample] | None:
         """Return the next batch, finished and rewarded; None when a stop was asked for meanwhile."""
         self._step_began_s = time.monotonic()
-        self._progress.phase(self._driver.waiting_for)
+        self._progress.phase(self._rolling_out)
         samples = await self._batches.roll_out(self.step + 1)
         self._finished = list(samples or [])
         return samples
@@ -191,6 +191,10 @@ class Session:
         self._publish_s = weights_s * (1 + num_buckets)
         if self._start.checkpoint is not None:
             await self._checkpoints.load(self._start.checkpoint, version)
+
+    def _rolling_out(self) -> str:
+        building = self._building is not None and not self._building.done()
+        return self._driver.waiting_for() + (", the trainer is being built" if building else "")
 
     async def _built(self) -> None:
         """Return when the trainer can be given work."""

@@ -104,8 +104,8 @@ class Job:
         SLURM's controller writes when a job starts to the millisecond; the journal has the same machine's clock.
         """
         log = (Path(os.environ["SLURM_CONF"]).parents[1] / "log/slurmctld.log").read_text()
-        [written] = re.findall(rf"^\[(\S+)\] .*Started JobId={self.number}\b", log, re.MULTILINE)
-        started = datetime.fromisoformat(written).timestamp()
+        written = re.findall(rf"^\[(\S+)\] .*Started JobId={self.number}\b", log, re.MULTILINE)
+        started = datetime.fromisoformat(written[-1]).timestamp()
         for line in (self.dir / "journal.jsonl").read_text().splitlines():
             entry = json.loads(line)
             if any(command["type"] == "Dispatch" for command in entry.get("commands", ())):

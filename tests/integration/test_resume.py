@@ -8,7 +8,7 @@ import pytest
 
 from sestina.telemetry.journal import read_journal
 from sestina.telemetry.traces import read_requests
-from tests.integration.worlds import finish, halfway, pid_of, small_model, train, training, wait_for
+from tests.integration.worlds import SLOWLY, finish, halfway, pid_of, small_model, train, training, wait_for
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -60,7 +60,7 @@ def test_a_stop_in_mid_run_saves_and_leaves_and_the_same_command_continues(tmp_p
 def test_a_stop_in_the_middle_of_a_rollout_loses_no_token(tmp_path, model, straight):
     """What was generated is kept, and the next start begins there: with other instances and other chunks even."""
     changes = {"run__steps": 4, "eval__every": 2}
-    with training(tmp_path / "run", model, **changes) as (process, run):
+    with training(tmp_path / "run", model, **changes, **SLOWLY) as (process, run):
         wait_for(process, run, lambda status: status.step == 2 and halfway(status.phase))
         process.send_signal(signal.SIGINT)
         finish(process, run)

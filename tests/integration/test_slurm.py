@@ -20,7 +20,7 @@ from tests.integration.slurm_jobs import (
     submitted,
     until,
 )
-from tests.integration.worlds import halfway, only_rewards_left
+from tests.integration.worlds import SLOWLY, halfway, only_rewards_left
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.usefixtures("cluster")]
 SOON_S = 15
@@ -114,7 +114,7 @@ def test_a_job_whose_time_is_nearly_up_saves_and_queues_again(tmp_path, model, s
 
 
 def test_a_stop_in_the_middle_of_a_rollout_keeps_its_tokens(tmp_path, model, straight):
-    job = submitted(tmp_path / "run", model)
+    job = submitted(tmp_path / "run", model, **SLOWLY)
     job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
     assert run("scancel", "--batch", "--signal=USR1", str(job.number)).returncode == 0
     assert_finished(job, straight)
@@ -125,7 +125,7 @@ def test_a_stop_in_the_middle_of_a_rollout_keeps_its_tokens(tmp_path, model, str
 
 def test_a_preempted_job_saves_and_goes_on_where_it_was(tmp_path, model, straight, measured):
     """SLURM signals every process of the job, reward workers too; the partition gives them a minute."""
-    job = submitted(tmp_path / "run", model, cluster__partition="low")
+    job = submitted(tmp_path / "run", model, cluster__partition="low", **SLOWLY)
     job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
     start = time.monotonic()
     other = preempt(job)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.sglang_bench import PYTHON
 from tests.integration.slurm_jobs import BASE, STEPS, preempt, submitted
-from tests.integration.worlds import halfway, pid_of, train
+from tests.integration.worlds import SLOWLY, halfway, pid_of, train
 
 pytestmark = [
     pytest.mark.slurm,
@@ -57,7 +57,7 @@ def test_a_job_on_servers_survives_the_loss_of_one(tmp_path, slurm_model, embedd
 
 def test_a_preempted_job_on_servers_goes_on_where_it_was(tmp_path, slurm_model, embedded):
     """SIGTERM reaches the servers too, while they still have to give back what they run."""
-    job = on_servers(tmp_path / "run", slurm_model, cluster__partition="low")
+    job = on_servers(tmp_path / "run", slurm_model, cluster__partition="low", **SLOWLY)
     job.limit_s = START_S
     job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
     preempt(job)

@@ -113,7 +113,7 @@ def test_a_server_that_cannot_serve_is_said(tmp_path, slurm_model, case, request
     changes, said = request.getfixturevalue(case)
     job = on_servers(tmp_path / "run", slurm_model, **changes)
     start = time.monotonic()
-    assert job.wait(SAID_S) == "FAILED"
+    assert job.wait(START_S) == "FAILED"
     measured(f"an SGLang server that cannot serve ({case}): until it was said", time.monotonic() - start, SAID_S)
     [verdict] = re.findall(r"^job \d+, start 1: (.*\n(?:.*\n)*)", job.log, re.MULTILINE)
     assert re.match(r"rollout \d \(rank \d\) on n\d failed: ", verdict)

@@ -67,8 +67,8 @@ def small_model(folder):
 
 
 BASE = ("+exp=quickstart", "reward=function")
-SLOWLY = {"rollout__engine__max_running": 1, "rollout__chunk_tokens": 2}
-"""A rollout of the same tokens that takes some seconds, to be interrupted in the middle."""
+SLOWLY = {"rollout__engine__max_running": 1, "rollout__chunk_tokens": 5}
+"""A rollout of the same tokens that takes some ten seconds, to be interrupted in the middle."""
 
 
 def arguments(folder, model, changes, base=BASE):

@@ -115,7 +115,7 @@ class Job:
 
 def preempt(job):
     """Return another job, which wants all nodes and goes before this one; it has them when this returns."""
-    words = ["--partition=main", "--nodes=6", "--output=/dev/null", "--wrap=sleep 3"]
+    words = ["--partition=main", "--nodes=6", "--exclusive", "--output=/dev/null", "--wrap=sleep 3"]
     other = Job(number=int(run("sbatch", "--parsable", *words).stdout), dir=job.dir)
     until(lambda: other.state in {"RUNNING", "COMPLETED"}, lambda: f"the nodes:\n{job.log}")
     return other

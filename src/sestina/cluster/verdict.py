@@ -47,7 +47,8 @@ def judge(
         if asked and not moved:
             late = "no step was saved within the job's time; raise cluster.limit_min, or lower cluster.signal_s"
             return Verdict(again=False, exit_code=1, said=late)
-        return Verdict(again=asked, exit_code=0, said=status.phase)
+        # Also when the job has not asked: SLURM may tell the ranks alone that it wants the nodes.
+        return Verdict(again=True, exit_code=0, said=status.phase)
     return _blame(status, failures, said_by_srun, layout, exit_code)
 
 

@@ -40,13 +40,13 @@ test-slow: $(DEV) ## the tests that take minutes
 test-all: $(DEV) $(SGLANG)/.ready ## every test that needs no GPU and no SLURM
 	$(BIN)/pytest -m "not slurm and not gpu" $(ARGS)
 
-test-slurm: $(DEV) ## jobs on a SLURM of virtual nodes on this machine; wants root, installs SLURM (Debian)
-	$(BIN)/pytest -m slurm --timeout=300 -s $(ARGS)
+test-slurm: $(DEV) $(SGLANG)/.ready ## jobs on a SLURM of virtual nodes on this machine; wants root, installs SLURM (Debian)
+	$(BIN)/pytest -m slurm --timeout=600 -s $(ARGS)
 
 sglang: $(SGLANG)/.ready ## the environment of SGLang's servers, for the CPU
 
 test-sglang: $(DEV) $(SGLANG)/.ready ## the tests that start SGLang servers
-	$(BIN)/pytest -m "sglang and not gpu" $(ARGS)
+	$(BIN)/pytest -m "sglang and not slurm and not gpu" $(ARGS)
 
 check: $(DEV) ## lint, formats, types, layers, spelling
 	$(BIN)/ruff check

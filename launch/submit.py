@@ -9,6 +9,7 @@ from sestina.cluster.show import show_jobs
 from sestina.cluster.submit import plan_jobs, submit_jobs
 from sestina.config.sweep import runs_of
 from sestina.controller.launcher import launch
+from sestina.controller.preflight import prepare
 from sestina.core.errors import ConfigError, SestinaError
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -23,6 +24,8 @@ def main(argv: list[str]) -> int:
     runs = runs_of(given, CONF)
     console = Console(soft_wrap=True)
     if "--local" in argv:
+        for run in runs:  # all of them, before the first one takes hours
+            prepare(run)
         return next((code for run in runs if (code := launch(run, console))), 0)
     (show_jobs if "--dry-run" in argv else submit_jobs)(plan_jobs(runs), console)
     return 0

@@ -37,6 +37,8 @@ class Job:
 
     number: int
     dir: Path
+    limit_s: float = LIMIT_S
+    """For a status that is waited for."""
 
     @property
     def log(self):
@@ -78,7 +80,7 @@ class Job:
             assert self.state not in ENDS or (status and condition(status)), self.log
             return status if status and condition(status) else None
 
-        return until(holds, lambda: f"a status; the log is\n{self.log}")
+        return until(holds, lambda: f"a status; the log is\n{self.log}", self.limit_s)
 
     def kill(self, name, number=signal.SIGKILL):
         """Send a rank a signal in mid-rollout and return the seconds that the job lived on; nodes share their pids."""
@@ -97,13 +99,26 @@ class Job:
         return (self.dir / f"checkpoints/step_{step:06d}/model/model.safetensors").read_bytes()
 
     def first_dispatch_s(self):
-        """Return the seconds from the job's start to the first request that was sent to an instance."""
-        started = datetime.fromisoformat(self.shown("StartTime")).timestamp()
+        """Return the seconds from the job's start to the first request that was sent to an instance.
+
+        SLURM's controller writes when a job starts to the millisecond; the journal has the same machine's clock.
+        """
+        log = (Path(os.environ["SLURM_CONF"]).parents[1] / "log/slurmctld.log").read_text()
+        written = re.findall(rf"^\[(\S+)\] .*Started JobId={self.number}\b", log, re.MULTILINE)
+        started = datetime.fromisoformat(written[-1]).timestamp()
         for line in (self.dir / "journal.jsonl").read_text().splitlines():
             entry = json.loads(line)
             if any(command["type"] == "Dispatch" for command in entry.get("commands", ())):
                 return entry["now"] + time.time() - time.monotonic() - started
         raise AssertionError("nothing was dispatched")
+
+
+def preempt(job):
+    """Return another job, which wants all nodes and goes before this one; it has them when this returns."""
+    words = ["--partition=main", "--nodes=6", "--exclusive", "--output=/dev/null", "--wrap=sleep 3"]
+    other = Job(number=int(run("sbatch", "--parsable", *words).stdout), dir=job.dir)
+    until(lambda: other.state in {"RUNNING", "COMPLETED"}, lambda: f"the nodes:\n{job.log}")
+    return other
 
 
 def rolling_out(status):
@@ -114,9 +129,9 @@ def run(*command):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
-def command_line(folder, model, changes):
+def command_line(folder, model, changes, base=BASE):
     values = {"run.steps": STEPS, "run.checkpoint_every": 1} | {k.replace("__", "."): v for k, v in changes.items()}
-    return arguments(folder, model, values, BASE)
+    return arguments(folder, model, values, base)
 
 
 def refused(folder, model, **changes):
@@ -127,7 +142,7 @@ def refused(folder, model, **changes):
     return done.stderr
 
 
-def submitted(folder, model, **changes):
-    done = run("bash", "slurm/run.sh", *command_line(folder, model, changes))
+def submitted(folder, model, base=BASE, **changes):
+    done = run("bash", "slurm/run.sh", *command_line(folder, model, changes, base))
     assert done.returncode == 0, done.stdout + done.stderr
     return Job(number=int(re.match(r"job (\d+):", done.stdout)[1]), dir=Path(folder))

@@ -11,7 +11,7 @@ import pytest
 
 from sestina.config.load import load
 from sestina.controller.world_process import world_environment
-from tests.integration.worlds import ROOT, finish, pid_of, small_model, train, training, wait_for
+from tests.integration.worlds import ROOT, finish, only_rewards_left, pid_of, small_model, train, training, wait_for
 from tests.unit.config.helpers import composed
 
 pytestmark = pytest.mark.mpi
@@ -67,7 +67,7 @@ def test_a_rank_that_hangs_is_noticed(tmp_path, model, role):
     """Every rank waits for a slow reward, so that it is the silence that is noticed."""
     slow = {"reward__path": "tests.integration.rewards:slow", "reward__timeout_s": 60, "algorithm__batch_size": 4}
     with training(tmp_path / "run", model, algorithm__minibatches=1, deadlines__silence_s=4, **slow) as (process, run):
-        status = wait_for(process, run, lambda status: "4 of 4 responses left" in status.phase)
+        status = wait_for(process, run, only_rewards_left)
         time.sleep(1)
         freeze(pid_of(status, role), process, run)
     assert run.code == 1, run.output
@@ -122,7 +122,7 @@ def test_ranks_that_wait_do_not_spin(tmp_path, model):
     """Three instances have nothing to do while a reward is slow; so has everyone else."""
     slow = {"reward__path": "tests.integration.rewards:slow", "reward__timeout_s": 60, "algorithm__batch_size": 4}
     with training(tmp_path / "run", model, algorithm__minibatches=1, **slow) as (process, run):
-        status = wait_for(process, run, lambda status: "4 of 4 responses left" in status.phase)
+        status = wait_for(process, run, only_rewards_left)
         time.sleep(2)
         ranks = [psutil.Process(rank.pid) for rank in status.ranks]
         before = [sum(rank.cpu_times()[:2]) for rank in ranks]

@@ -1,12 +1,14 @@
 """Stopping and continuing loses nothing: the weights are those of a run that never stopped, bit for bit."""
 
 import os
+import re
 import signal
 
 import pytest
 
+from sestina.telemetry.journal import read_journal
 from sestina.telemetry.traces import read_requests
-from tests.integration.worlds import finish, pid_of, small_model, train, training, wait_for
+from tests.integration.worlds import SLOWLY, finish, halfway, pid_of, small_model, train, training, wait_for
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -53,6 +55,30 @@ def test_a_stop_in_mid_run_saves_and_leaves_and_the_same_command_continues(tmp_p
     again = train(tmp_path / "run", model, run__steps=4, eval__every=2)
     assert again.code == 0, again.output
     assert_equal_runs(again, straight)
+
+
+def test_a_stop_in_the_middle_of_a_rollout_loses_no_token(tmp_path, model, straight):
+    """What was generated is kept, and the next start begins there: with other instances and other chunks even."""
+    changes = {"run__steps": 4, "eval__every": 2}
+    with training(tmp_path / "run", model, **changes, **SLOWLY) as (process, run):
+        wait_for(process, run, lambda status: status.step == 2 and halfway(status.phase))
+        process.send_signal(signal.SIGINT)
+        finish(process, run)
+    assert run.code == 0, run.output
+    [kept] = map(int, re.findall(r"(\d+) tokens of step 3 are kept", run.output))
+    assert kept > 0
+    again = train(tmp_path / "run", model, rollout__num_instances=2, rollout__chunk_tokens=9, **changes)
+    assert again.code == 0, again.output
+    assert again.metric("rollout/restored_tokens") == [0, 0, kept, 0]
+    [offered] = [entry.event for entry in last_segment(run) if getattr(entry.event, "begun", ())]
+    assert sum(begun.generated_tokens for begun in offered.begun) == kept
+    assert not (run.dir / "unfinished.msgpack").exists()
+    assert_equal_runs(again, straight)
+
+
+def last_segment(run):
+    *_, last = read_journal(run.dir / "journal.jsonl")
+    return last.entries
 
 
 def test_a_killed_controller_loses_at_most_the_steps_since_the_last_checkpoint(tmp_path, model, straight):

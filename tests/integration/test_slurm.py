@@ -4,64 +4,31 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from sestina.bench.asked import at_most
-from sestina.telemetry.measurements import write_measurements
-from tests.integration.slurm_jobs import BASE, STEPS, Job, command_line, refused, rolling_out, run, submitted, until
-from tests.integration.worlds import ROOT, small_model, train
+from tests.integration.slurm_jobs import (
+    STEPS,
+    Job,
+    command_line,
+    preempt,
+    refused,
+    rolling_out,
+    run,
+    submitted,
+    until,
+)
+from tests.integration.worlds import SLOWLY, halfway, only_rewards_left
 
-pytestmark = [pytest.mark.slurm, pytest.mark.mpi]
+pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.usefixtures("cluster")]
 SOON_S = 15
 
 
-@pytest.fixture(scope="module")
-def measured():
-    """Takes (name, seconds, at most) and writes what the tests have measured to out/measurements."""
-    figures = []
-    yield lambda name, seconds, bound: figures.append(at_most(name, seconds, "s", bound))
-    if figures:
-        write_measurements("slurm", figures, ROOT / "out/measurements")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster():
-    """Six nodes with four GPUs that are none; up in a second once the packages are there."""
-    folder = Path(tempfile.mkdtemp(prefix="slurm", dir="/tmp"))  # sockets below it: a short path
-    here = [str(ROOT / "slurm/local.sh")]
-    options = ["-d", str(folder), "-n", "6", "-g", "4", "-i", "42"]
-    if os.getuid() != 0:
-        pytest.skip("slurm/local.sh wants root")
-    up = subprocess.run([*here, "up", *options], capture_output=True, text=True, timeout=300, check=False)
-    if "apt-get failed" in up.stderr:
-        pytest.skip(f"SLURM cannot be installed here: {up.stderr}")
-    assert up.returncode == 0, up.stderr
-    before = dict(os.environ)
-    os.environ |= {"SLURM_CONF": str(folder / "etc/slurm.conf"), "SESTINA_PYTHON": sys.executable}
-    yield folder
-    subprocess.run([*here, "down", *options[:2], "--purge"], timeout=120, check=True, capture_output=True)
-    os.environ.clear()
-    os.environ.update(before)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return small_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory, model):
-    """The same configuration on this machine, by mpiexec."""
-    folder = tmp_path_factory.mktemp("straight") / "run"
-    done = train(folder, model, BASE, run__steps=STEPS, run__checkpoint_every=1)
-    assert done.code == 0, done.output
-    return done
+@pytest.fixture
+def model(slurm_model):
+    return slurm_model
 
 
 def assert_finished(job, straight):
@@ -101,7 +68,7 @@ def test_a_killed_rank_ends_the_job_under_its_name_and_the_same_command_continue
 def test_a_rank_that_hangs_is_noticed(tmp_path, model, role, measured):
     slow = {"reward__path": "tests.integration.rewards:slow", "reward__timeout_s": 60, "algorithm__batch_size": 4}
     job = submitted(tmp_path / "run", model, algorithm__minibatches=1, deadlines__silence_s=4, **slow)
-    job.wait_for(lambda status: "4 of 4 responses left" in status.phase)
+    job.wait_for(only_rewards_left)
     time.sleep(1)
     status = job.wait_for(lambda status: True)
     pid = next(rank.pid for rank in status.ranks if rank.name == role)
@@ -144,6 +111,42 @@ def test_a_job_whose_time_is_nearly_up_saves_and_queues_again(tmp_path, model, s
     assert job.shown("Restarts") == "1"
     assert f"job {job.number} is queued again" in job.log
     assert job.log.count("finished: 3 steps") == 1
+
+
+def test_a_stop_in_the_middle_of_a_rollout_keeps_its_tokens(tmp_path, model, straight):
+    job = submitted(tmp_path / "run", model, **SLOWLY)
+    job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
+    assert run("scancel", "--batch", "--signal=USR1", str(job.number)).returncode == 0
+    assert_finished(job, straight)
+    [kept] = map(int, re.findall(r"(\d+) tokens of step 2 are kept", job.log))
+    assert kept > 0
+    assert job.metric("rollout/restored_tokens") == [0, kept, 0]
+
+
+def test_a_preempted_job_saves_and_goes_on_where_it_was(tmp_path, model, straight, measured):
+    """SLURM signals every process of the job, reward workers too; the partition gives them a minute."""
+    job = submitted(tmp_path / "run", model, cluster__partition="low", **SLOWLY)
+    job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
+    start = time.monotonic()
+    other = preempt(job)
+    measured("preempted: until another job had the nodes", time.monotonic() - start, 60)
+    assert other.wait() == "COMPLETED"
+    assert_finished(job, straight)
+    assert job.shown("Restarts") == "1"
+    [kept] = map(int, re.findall(r"(\d+) tokens of step 2 are kept", job.log))
+    assert job.metric("rollout/restored_tokens") == [0, kept, 0]
+    assert job.metric("rollout/reward_failures") == [0, 0, 0]
+
+
+def test_a_weight_address_that_is_not_the_nodes(tmp_path, model, measured):
+    job = submitted(tmp_path / "run", model, weights__host="203.0.113.7")
+    start = time.monotonic()
+    assert job.wait(60) == "FAILED"
+    measured("a rendezvous that cannot be opened: until it was said", time.monotonic() - start, 60)
+    assert job.shown("ExitCode") == "2:0"
+    said = r"start 1: trainer 0 \(rank 4\) on n\d failed: weights.host: this node cannot be reached at '203.0.113.7'"
+    assert re.search(said, job.log.splitlines()[-1])
+    assert job.log.splitlines()[-1].endswith(f"(log: {job.dir}/slurm/{job.number}.log)")
 
 
 def test_a_cancelled_job_stays_cancelled(tmp_path, model):

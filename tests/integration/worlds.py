@@ -1,6 +1,7 @@
 """Runs launch/train.py as its users do, on a model small enough for tests."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -66,6 +67,8 @@ def small_model(folder):
 
 
 BASE = ("+exp=quickstart", "reward=function")
+SLOWLY = {"rollout__engine__max_running": 1, "rollout__chunk_tokens": 5}
+"""A rollout of the same tokens that takes some ten seconds, to be interrupted in the middle."""
 
 
 def arguments(folder, model, changes, base=BASE):
@@ -115,6 +118,17 @@ def wait_for(process, run, condition, limit_s=90):
             return status
         time.sleep(0.02)
     raise AssertionError(f"waited {limit_s} s; the status is {status}")
+
+
+def only_rewards_left(status):
+    """Whether a batch of four waits for its rewards, and everybody else has nothing to do."""
+    return "4 of 4 responses left" in status.phase and "the trainer is being built" not in status.phase
+
+
+def halfway(phase):
+    """Whether some responses of a rollout are done and most are not, so that some are in between."""
+    left = re.match(r"rollout: (\d+) of (\d+) responses left", phase)
+    return left is not None and int(left[1]) < int(left[2]) * 3 / 4
 
 
 def pid_of(status, name):

@@ -8,5 +8,5 @@ files.py    what lies in the run directory of such a run
 slurm.py    the commands of SLURM that are called
 nodes.py    whether the cluster has the nodes that a layout needs
 job.py      what the batch script runs: starts the ranks, passes signals on, queues again or says who failed
-verdict.py  how a job ended, from what its ranks and srun have left
+end.py      how it has ended, from its run directory: verdict.py judges, complaints.py knows srun's words
 """

@@ -10,21 +10,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread, Timer
 
+from sestina.cluster.complaints import is_end
 from sestina.cluster.files import log_of
-from sestina.cluster.layout import JobLayout, layout_of
 from sestina.cluster.slurm import requeue, state_of
-from sestina.cluster.verdict import Verdict, is_end, judge
-from sestina.config.resolved import read_resolved
 from sestina.controller.ending import OVER
-from sestina.controller.run_dir import CONFIG, FAILURES, STATUS, STOP, RunDir
-from sestina.core.errors import SestinaError, UserError
-from sestina.core.units import Seconds
-from sestina.telemetry.failures import read_failures
-from sestina.telemetry.status import read_status, write_status
+from sestina.controller.run_dir import STOP, RunDir
+from sestina.core.errors import SestinaError
+from sestina.core.seconds import Seconds
 
 REPORT_S: Seconds = 1.0
 """For ranks that failed with the first one to say why; SLURM would give them its KillWait, 30 s by default."""
@@ -84,31 +79,15 @@ def main(argv: Sequence[str]) -> int:
     code = step.wait()
     # Nodes that were wanted by others are no reason to give up; a limit that no step fits into is.
     moved = run_dir.checkpoints() != saved or signal.SIGTERM in asked
-    verdict = _judge(run_dir, step.said, code, asked=bool(asked), moved=moved)
+    from sestina.cluster.end import judge_end  # noqa: PLC0415 - reading configurations takes longer than starting ranks
+
+    verdict = judge_end(run_dir, step.said, code, asked=bool(asked), moved=moved)
     _say(verdict.said if verdict.exit_code == 0 else f"{verdict.said} (log: {_log(run_dir)})")
     return _queue_again(verdict.exit_code) if verdict.again else verdict.exit_code
 
 
-def _judge(run_dir: RunDir, said: Sequence[str], code: int, *, asked: bool, moved: bool) -> Verdict:
-    """Judge the end, and correct a status that ranks which were killed have left behind."""
-    path = run_dir.file(STATUS)
-    status, failures = read_status(path), read_failures(run_dir.file(FAILURES))
-    verdict = judge(status, failures, said, _layout(run_dir), exit_code=code, asked=asked, moved=moved)
-    if status is not None and verdict.exit_code:
-        write_status(path, replace(status, state="failed", phase=f"failed: {verdict.said}"))
-    return verdict
-
-
 def _log(run_dir: RunDir) -> Path:
     return log_of(run_dir.path, int(os.environ["SLURM_JOB_ID"]))
-
-
-def _layout(run_dir: RunDir) -> JobLayout | None:
-    try:
-        config = read_resolved(run_dir.file(CONFIG))
-    except UserError:
-        return None  # the ranks have said so
-    return None if config.cluster is None else layout_of(config, config.cluster)
 
 
 def _queue_again(exit_code: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sestina.core.errors import UserError
-from sestina.core.units import Seconds
+from sestina.core.seconds import Seconds
 
 LIMIT_S: Seconds = 60.0
 """SLURM's own commands give up on a controller that does not answer after about 10 s."""

@@ -16,6 +16,7 @@ from sestina.cluster.slurm import nodes_of, state_of, submit
 from sestina.config.cluster import ClusterConfig
 from sestina.config.run import RunConfig
 from sestina.config.sweep import numbered
+from sestina.controller import start
 from sestina.controller.preflight import Preflight, inspect
 from sestina.controller.run_dir import RunDir
 from sestina.controller.world_process import rank_environment
@@ -80,7 +81,7 @@ def job_environment(config: RunConfig, cluster: ClusterConfig) -> dict[str, str]
 
 
 def _plan(config: RunConfig, cluster: ClusterConfig, found: Preflight) -> Plan:
-    finished = RunDir(config.dir).plan(config).step >= config.run.steps
+    finished = start.plan(RunDir(config.dir), config).step >= config.run.steps
     layout = layout_of(config, cluster)
     run_dir = config.dir.absolute()
     job = Job(
@@ -98,7 +99,7 @@ def _plan(config: RunConfig, cluster: ClusterConfig, found: Preflight) -> Plan:
 def _submit(plan: Plan) -> int:
     run_dir = RunDir(plan.config.dir)
     run_dir.hold()
-    run_dir.write(plan.config)
+    start.write(run_dir, plan.config)
     run_dir.release()  # the controller holds it from here on
     shutil.rmtree(plan.folder / DRY, ignore_errors=True)
     plan.folder.mkdir(exist_ok=True)

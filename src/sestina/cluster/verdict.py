@@ -8,12 +8,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sestina.cluster.complaints import ABORT, ENDED, TASK, is_end
 from sestina.cluster.layout import JobLayout
 from sestina.telemetry.failures import Failure
 from sestina.telemetry.status import RankProcess, Status
 
-_TASK = re.compile(r"srun: error: (?P<node>\S+): tasks? (?P<task>\d+)[^:]*: (?P<how>.+)")
-_ABORT, _ENDED = "srun: Job step aborted", "srun: forcing job termination"
 _CONSEQUENCE = "Terminated"
 """What srun says of the tasks that it ends because another one has failed."""
 
@@ -48,7 +47,8 @@ def judge(
         if asked and not moved:
             late = "no step was saved within the job's time; raise cluster.limit_min, or lower cluster.signal_s"
             return Verdict(again=False, exit_code=1, said=late)
-        return Verdict(again=asked, exit_code=0, said=status.phase)
+        # Also when the job has not asked: SLURM may tell the ranks alone that it wants the nodes.
+        return Verdict(again=True, exit_code=0, said=status.phase)
     return _blame(status, failures, said_by_srun, layout, exit_code)
 
 
@@ -64,21 +64,16 @@ def _blame(
     killed = _killed(said_by_srun, status, layout)
     first_said = next((line for line in said_by_srun if is_end(line)), "")
     # Once a rank has ended the world, srun complains of all tasks in any order.
-    if failures and (first_said.startswith(_ABORT) or killed is None or any(map(killed.is_of, failures))):
+    if failures and (first_said.startswith(ABORT) or killed is None or any(map(killed.is_of, failures))):
         first = failures[0]
         said = f"{first.name} on {first.host} failed: {first.why}"
         return Verdict(again=False, exit_code=first.exit_code, said=said)
-    if first_said == _ENDED:
+    if first_said == ENDED:
         return Verdict(again=False, exit_code=code, said="SLURM has ended the job: cancelled, requeued, or out of time")
     if killed is not None:
         return Verdict(again=False, exit_code=killed.exit_code or code, said=killed.said)
     at = "before the run began" if status is None else f"in step {status.step + 1}, waiting for {status.phase}"
     return Verdict(again=False, exit_code=code, said=f"the ranks have left {at}; srun's exit code is {exit_code}")
-
-
-def is_end(line: str) -> bool:
-    """Whether a line of srun's means that the step cannot go on."""
-    return line.startswith((_ABORT, _ENDED)) or _TASK.match(line) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +91,7 @@ class _Killed:
 
 
 def _killed(lines: Sequence[str], status: Status | None, layout: JobLayout | None) -> _Killed | None:
-    found = [match for line in lines if (match := _TASK.match(line)) and match["how"] != _CONSEQUENCE]
+    found = [match for line in lines if (match := TASK.match(line)) and match["how"] != _CONSEQUENCE]
     if not found:
         return None
     node, task, how = found[0]["node"], int(found[0]["task"]), found[0]["how"]

@@ -36,6 +36,7 @@ FREE = {
     "rollout.engine.start_s": "ends a run, and changes nothing before",
     "rollout.engine.silence_s": "a lost server's chunks are asked for again",
     "rollout.engine.max_restarts": "ends a run, and changes nothing before",
+    "draft": "drafts change no token",
     "reward.num_workers": "a reward depends on its response alone",
     "trainer.max_logprob_diff": "ends a run, and changes nothing before",
     "weights": "how weights travel; checksums hold them to every bit",

@@ -13,6 +13,7 @@ from sestina.data.config import DataConfig
 from sestina.models.config import ModelConfig
 from sestina.rewards.config import RewardConfig
 from sestina.rollout.config import RolloutConfig
+from sestina.rollout.speculation.config import DraftConfig
 from sestina.telemetry.config import TelemetryConfig
 from sestina.trainer.config import TrainerConfig
 from sestina.weights.config import WeightsConfig
@@ -69,6 +70,7 @@ class RunConfig:
     data: DataConfig
     model: ModelConfig
     rollout: RolloutConfig
+    draft: DraftConfig
     algorithm: AlgorithmConfig
     reward: RewardConfig
     trainer: TrainerConfig

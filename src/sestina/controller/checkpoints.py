@@ -17,7 +17,7 @@ from sestina.core.units import Version
 from sestina.models.tokenizer import FILES as TOKENIZER_FILES
 from sestina.transport.messages import CheckpointDone, LoadCheckpoint, SaveCheckpoint
 
-_STATE = "controller.json"
+_STATE, _MODEL = "controller.json", "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Checkpoints:
         await self._ask(SaveCheckpoint(directory=str(aside.absolute())))
         for name in TOKENIZER_FILES:
             if (self._config.model.path / name).exists():
-                shutil.copyfile(self._config.model.path / name, aside / "model" / name)
+                shutil.copyfile(self._config.model.path / name, aside / _MODEL / name)
         write_resolved(self._config, aside / CONFIG)
         (aside / _STATE).write_bytes(msgspec.json.format(msgspec.json.encode(state)))
         _sync(aside)
@@ -58,20 +58,11 @@ class Checkpoints:
             _remove(old)
         return final
 
-    async def load(self, directory: Path) -> ControllerState:
-        """Make the trainer continue from a checkpoint; returns the controller's part.
-
-        Raises RunDirError when the controller's part is malformed, or the trainer's is of another version.
-        """
-        path = directory / _STATE
-        try:
-            state = msgspec.json.decode(path.read_bytes(), type=ControllerState)
-        except (OSError, msgspec.MsgspecError) as error:
-            raise RunDirError(f"{path}: not a checkpoint's state: {error}") from None
+    async def load(self, directory: Path, version: Version) -> None:
+        """Make the trainer continue from a checkpoint; raises RunDirError when that is of another version."""
         done = await self._ask(LoadCheckpoint(directory=str(directory.absolute())))
-        if done.version != state.version:
-            raise RunDirError(f"{directory}: the trainer's version is {done.version}, the controller's {state.version}")
-        return state
+        if done.version != version:
+            raise RunDirError(f"{directory}: the trainer's version is {done.version}, the controller's {version}")
 
     async def _ask(self, order: SaveCheckpoint | LoadCheckpoint) -> CheckpointDone:
         verb = "save" if isinstance(order, SaveCheckpoint) else "load"
@@ -79,6 +70,20 @@ class Checkpoints:
         return await self._ranks.ask(
             self._ranks.first_trainer, order, CheckpointDone, limit_s, f"to {verb} {order.directory}"
         )
+
+
+def read_state(directory: Path) -> ControllerState:
+    """Return the controller's part of a checkpoint; raises RunDirError when it is malformed."""
+    path = directory / _STATE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ControllerState)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RunDirError(f"{path}: not a checkpoint's state: {error}") from None
+
+
+def model_of(checkpoint: Path) -> Path:
+    """Return where the model of a checkpoint lies, as everyone reads it."""
+    return checkpoint / _MODEL
 
 
 def _sync(directory: Path) -> None:

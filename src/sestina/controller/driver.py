@@ -4,16 +4,18 @@ offer -> Dispatch -> chunk runs -> ChunkFinished -> Reward -> SampleRewarded -> 
 """
 
 import asyncio
+import logging
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import assert_never
 
+from sestina.controller.offer import Offer
 from sestina.controller.ranks import Ranks
 from sestina.controller.sample import Sample
+from sestina.controller.unfinished import KeptSample, take_up
 from sestina.core.errors import DeadlineError, EngineError
-from sestina.core.ids import GroupId, RequestId
+from sestina.core.ids import RequestId
 from sestina.core.units import InstanceId, Seconds, Version
-from sestina.data.prompt import Prompt
 from sestina.models.tokenizer import Tokenizer
 from sestina.policies.events import (
     BatchOffered,
@@ -21,7 +23,6 @@ from sestina.policies.events import (
     Command,
     Dispatch,
     Event,
-    GroupSpec,
     InstanceUp,
     ReleaseBatch,
     Reward,
@@ -31,23 +32,13 @@ from sestina.policies.planner import RolloutPlanner
 from sestina.rewards import messages as rewards
 from sestina.rewards.pool import RewardPool
 from sestina.telemetry.journal import Journal
-from sestina.transport.messages import ChunkEnded, StartChunk
+from sestina.transport.messages import AbortChunks, ChunkEnded, StartChunk
 
+_log = logging.getLogger(__name__)
 LOOK_S: Seconds = 1.0
 """How often a batch under way is looked at for progress."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """A batch to roll out."""
-
-    step: int
-    groups: tuple[tuple[GroupId, Prompt], ...]
-    lengths: tuple[tuple[int, ...], ...]
-    """Of each group's responses in a recorded run; empty where there is none."""
-    num_samples: int
-    max_new_tokens: int
-    temperature: float
+SUSPEND_S: Seconds = 0.02
+"""How often chunks that are to come back are counted."""
 
 
 class RolloutDriver:
@@ -86,27 +77,19 @@ class RolloutDriver:
         """An instance is ready for chunks."""
         self._tell(up)
 
-    async def roll_out(self, offer: Offer) -> list[Sample]:
+    async def roll_out(self, offer: Offer, kept: Mapping[RequestId, KeptSample] | None = None) -> list[Sample]:
         """Return the batch's samples, finished and rewarded, ordered by (group, sample).
 
-        When it is cancelled the driver is at its end too: it ignores what still comes back. Raises DeadlineError when
+        `kept`: what an earlier start of the run has made of some of them. When it is cancelled the driver is at its
+        end too, and only `suspend` may follow. Raises DeadlineError when
         for `stall_s` no instance computed a token and nothing else happened either.
         """
         now = time.monotonic()
-        self._samples = {sample.id: sample for sample in _samples(offer, now)}
+        self._samples = {sample.id: sample for sample in offer.samples(now)}
         self._released = asyncio.get_running_loop().create_future()
         self._num_batches += 1
-        groups = tuple(
-            GroupSpec(
-                group=group,
-                prompt_tokens=len(prompt.tokens),
-                num_samples=offer.num_samples,
-                max_new_tokens=offer.max_new_tokens,
-                lengths=lengths,
-            )
-            for (group, prompt), lengths in zip(offer.groups, offer.lengths, strict=True)
-        )
-        self._tell(BatchOffered(batch=self._num_batches, groups=groups))
+        begun = take_up(self._samples, kept or {})
+        self._tell(BatchOffered(batch=self._num_batches, groups=offer.specs(), begun=begun))
         try:
             await self._watch(self._released)
         except asyncio.CancelledError:
@@ -114,6 +97,23 @@ class RolloutDriver:
             for task in self._scoring:
                 task.cancel()
             raise
+        return list(self._samples.values())
+
+    async def suspend(self, limit_s: Seconds) -> list[Sample]:
+        """Have the instances give back what they run; returns the batch's samples as far as they have come.
+
+        A chunk that is not back within `limit_s` is lost, and will be generated again.
+        """
+        running: dict[InstanceId, list[RequestId]] = {}
+        for id, instance in self._running():
+            running.setdefault(instance, []).append(id)
+        for instance, ids in running.items():
+            self._ranks.send(self._ranks.layout.rollouts[instance], AbortChunks(ids=tuple(ids)))
+        deadline = time.monotonic() + limit_s
+        while (late := self._running()) and time.monotonic() < deadline:
+            await asyncio.sleep(SUSPEND_S)
+        if late:
+            _log.warning("%d chunks were not given back within %g s, among them %s", len(late), limit_s, late[0][0])
         return list(self._samples.values())
 
     def chunk_ended(self, message: ChunkEnded) -> None:
@@ -147,6 +147,9 @@ class RolloutDriver:
             f"rollout: {len(open_samples)} of {len(self._samples)} responses left, "
             f"longest {longest.id} at {longest.num_tokens} tokens{where}"
         )
+
+    def _running(self) -> list[tuple[RequestId, InstanceId]]:
+        return [(id, sample.running) for id, sample in self._samples.items() if sample.running is not None]
 
     @property
     def engine_restarts(self) -> int:
@@ -200,18 +203,3 @@ class RolloutDriver:
         )
         sample.rewarded_s = time.monotonic()
         self._tell(SampleRewarded(request=sample.id))
-
-
-def _samples(offer: Offer, now: Seconds) -> list[Sample]:
-    return [
-        Sample(
-            id=RequestId(group, number),
-            step=offer.step,
-            prompt=prompt,
-            max_new_tokens=offer.max_new_tokens,
-            temperature=offer.temperature,
-            offered_s=now,
-        )
-        for group, prompt in offer.groups
-        for number in range(offer.num_samples)
-    ]

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from threading import Thread
 
-from sestina.core.units import Seconds
+from sestina.core.seconds import Seconds
 
 OVER = "over"
 """What the file of wishes (run_dir.STOP) then holds."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sestina.config.run import RunConfig
-from sestina.controller.driver import Offer
 from sestina.controller.materials import Materials
+from sestina.controller.offer import Offer
 from sestina.core.errors import RunDirError
 from sestina.core.ids import EVAL_GROUPS
 from sestina.core.noise import derive

@@ -12,6 +12,7 @@ from sestina.config.run import DeadlinesConfig, RunConfig
 from sestina.controller.deaths import DeathWatch
 from sestina.controller.preflight import prepare
 from sestina.controller.run_dir import STATUS, SUMMARY, RunDir
+from sestina.controller.start import plan, write
 from sestina.controller.world_process import WorldProcess, world_command, world_environment
 from sestina.core.units import Seconds
 from sestina.telemetry.display import LiveDisplay
@@ -29,7 +30,7 @@ def launch(config: RunConfig, console: Console | None = None) -> int:
     console = console or Console(soft_wrap=True)
     config = dataclasses.replace(config, cluster=None)
     run_dir = RunDir(config.dir)
-    start = run_dir.plan(config)
+    start = plan(run_dir, config)
     if start.checkpoint is not None and start.step >= config.run.steps:
         console.print(
             f"{config.dir} has taken all {config.run.steps} steps already; raise run.steps to go on, "
@@ -40,7 +41,7 @@ def launch(config: RunConfig, console: Console | None = None) -> int:
     prepare(config)
     command = world_command(config, quiet=console.is_terminal)
     run_dir.hold()
-    run_dir.write(config)
+    write(run_dir, config)
     run_dir.release()  # the controller holds it from here on
     if start.checkpoint is not None:
         console.print(f"continuing from {start.checkpoint}")

@@ -11,10 +11,11 @@ from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.loop import train
 from sestina.controller.preflight import prepare
-from sestina.controller.progress import Progress
+from sestina.controller.progress import Progress, show_steps
 from sestina.controller.ranks import Ranks
-from sestina.controller.run_dir import JOURNAL, STATUS, STOP, RunDir, Start
+from sestina.controller.run_dir import JOURNAL, STATUS, STOP, RunDir
 from sestina.controller.session import Session
+from sestina.controller.start import Start, plan
 from sestina.controller.stop import StopRequest
 from sestina.core.errors import SestinaError
 from sestina.core.noise import derive
@@ -29,8 +30,9 @@ _PLACEMENT = 2
 """Name, below the run's seed, of the key that binds groups to instances."""
 
 
-def run(config: RunConfig, world: World) -> None:
+def run(config: RunConfig, world: World, *, quiet: bool) -> None:
     """Control a run to its end; raises what ended it."""
+    show_steps(shown=not quiet)
     run_dir = RunDir(config.dir)
     run_dir.hold()
     progress = Progress(run_dir.file(STATUS), name=config.name, num_steps=config.run.steps)
@@ -67,7 +69,7 @@ async def _run(config: RunConfig, world: World, run_dir: RunDir, progress: Progr
 async def _control(
     config: RunConfig, run_dir: RunDir, ranks: Ranks, progress: Progress, stop: StopRequest, tasks: asyncio.TaskGroup
 ) -> None:
-    start = run_dir.plan(config)
+    start = plan(run_dir, config)
     materials = await asyncio.to_thread(prepare, config)
     async with RewardPool(config.reward, start_limit_s=config.deadlines.start_s) as pool:
         with ExitStack() as stack:
@@ -94,6 +96,7 @@ async def _control(
                 metrics=metrics,
                 progress=progress,
                 stop=stop,
+                tasks=tasks,
             )
             await train(session)
             status.cancel()

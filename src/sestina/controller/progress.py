@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -12,10 +13,17 @@ from sestina.core.units import Seconds
 from sestina.telemetry.display import plain_line
 from sestina.telemetry.status import WRITE_EVERY_S, RankProcess, RunState, Status, StatusWriter, StepSummary
 
-STEP_LINES = "sestina.steps"
-"""Logger of the line per step; silenced where a live display shows them."""
 SHOWN_ROWS = 12
-_log = logging.getLogger(STEP_LINES)
+_log = logging.getLogger("sestina.steps")
+
+
+def show_steps(*, shown: bool) -> None:
+    """Print the line per step, unless a live display shows them."""
+    _log.propagate = False
+    _log.setLevel(logging.INFO if shown else logging.CRITICAL)
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    _log.addHandler(handler)
 
 
 class Progress:

@@ -1,7 +1,7 @@
 """The run directory: where everything of a run lies, who holds it, and what it holds already.
 
 config.yaml  metrics.jsonl  journal.jsonl  status.json  traces/  wandb/  summary.png
-stop  failures/  slurm/{job.sh, job, 12.log}
+stop  failures/  unfinished.msgpack  slurm/{job.sh, job, 12.log}
 checkpoints/step_000010/{controller.json, config.yaml, trainer/, model/}
 """
 
@@ -10,28 +10,13 @@ import fcntl
 import os
 import shutil
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 
-from sestina.config.fingerprint import differing_keys, fingerprint
-from sestina.config.resolved import read_resolved, write_resolved
-from sestina.config.run import RunConfig
 from sestina.core.errors import RunDirError
-from sestina.telemetry.metrics import FILE_NAME as METRICS
 
 CONFIG, STATUS, JOURNAL, SUMMARY = "config.yaml", "status.json", "journal.jsonl", "summary.png"
-STOP, FAILURES, LOGS = "stop", "failures", "logs"
+STOP, FAILURES, LOGS, UNFINISHED = "stop", "failures", "logs", "unfinished.msgpack"
 _LOCK, _CHECKPOINTS, _STEP = "lock", "checkpoints", "step_"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """Where a run begins."""
-
-    step: int
-    """Steps already taken."""
-    checkpoint: Path | None
-    """What to continue from; None for the initial model."""
 
 
 class RunDir:
@@ -44,35 +29,6 @@ class RunDir:
     def file(self, name: str) -> Path:
         """Return the path of one of the files named in this module."""
         return self.path / name
-
-    def plan(self, config: RunConfig) -> Start:
-        """Decide where a run of `config` begins; writes nothing.
-
-        Raises RunDirError when the directory cannot be written, holds a run that `resume: never` must not touch, or a
-        checkpoint of another configuration.
-        """
-        self._check_writable()
-        if not (self.path / METRICS).exists() and not self.checkpoints():
-            return Start(step=0, checkpoint=None)
-        if config.resume == "never":
-            raise RunDirError(f"{self.path} holds a run; resume=auto continues it, another name or dir starts afresh")
-        checkpoints = self.checkpoints()
-        found = checkpoints[-1] if checkpoints else self.path
-        saved = read_resolved(found / CONFIG)
-        if fingerprint(saved) != fingerprint(config):
-            differing = "\n".join(f"  {line}" for line in differing_keys(saved, config))
-            raise RunDirError(
-                f"{found} is of another configuration; with these keys as they were it can be continued, "
-                f"with another name or dir a run starts afresh:\n{differing}"
-            )
-        if not checkpoints:
-            return Start(step=0, checkpoint=None)
-        return Start(step=step_of(found), checkpoint=found)
-
-    def write(self, config: RunConfig) -> None:
-        """Write the configuration into the directory, which must be held, and forget how a former run ended."""
-        write_resolved(config, self.path / CONFIG)
-        self.forget_end()
 
     def forget_end(self) -> None:
         """Remove the status, the failures and the wish to stop of a former run.
@@ -114,7 +70,8 @@ class RunDir:
         """Return where the checkpoint of a step belongs."""
         return self.path / _CHECKPOINTS / f"{_STEP}{step:06d}"
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
+        """Raise RunDirError when nothing can be written there."""
         nearest = self.path
         while not nearest.exists():
             nearest = nearest.parent

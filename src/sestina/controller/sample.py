@@ -6,7 +6,7 @@ import numpy as np
 
 from sestina.core.ids import EVAL_GROUPS, RequestId
 from sestina.core.records import ChunkRequest, ChunkResult
-from sestina.core.units import LogprobArray, Seconds, TokenArray
+from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray
 from sestina.data.prompt import Prompt
 from sestina.policies.events import Dispatch
 from sestina.rewards.outcome import Outcome
@@ -29,6 +29,8 @@ class Sample:
     chunks: list[ChunkRow] = field(default_factory=list[ChunkRow])
     outcome: Outcome | None = None
     rewarded_s: Seconds = 0.0
+    restored_tokens: int = 0
+    """Tokens that an earlier start of the run has generated."""
     _dispatched: tuple[Dispatch, Seconds] | None = None
 
     @property
@@ -50,6 +52,16 @@ class Sample:
     def reward(self) -> float:
         """NaN when there is none."""
         return float("nan") if self.outcome is None else self.outcome.reward
+
+    @property
+    def running(self) -> InstanceId | None:
+        """The instance that a chunk of it has been sent to and not come back from."""
+        return None if self._dispatched is None else self._dispatched[0].instance
+
+    @property
+    def complete(self) -> bool:
+        """Whether no token is missing."""
+        return bool(self.parts) and self.finish in ("stop", "length")
 
     @property
     def finish(self) -> str:
@@ -94,6 +106,8 @@ class Sample:
                 prefilled_tokens=result.prefilled_tokens,
                 cached_tokens=result.cached_tokens,
                 preemptions=result.preemptions,
+                drafted_tokens=result.drafted_tokens,
+                accepted_tokens=result.accepted_tokens,
             )
         )
 

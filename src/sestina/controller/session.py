@@ -5,16 +5,17 @@ import time
 
 from sestina.config.run import RunConfig
 from sestina.controller.batch import eval_metrics, rollout_metrics, to_batch
-from sestina.controller.checkpoints import Checkpoints, ControllerState
-from sestina.controller.driver import Offer, RolloutDriver
+from sestina.controller.batches import Batches
+from sestina.controller.checkpoints import Checkpoints, ControllerState, model_of, read_state
+from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.progress import Progress
 from sestina.controller.ranks import Ranks
-from sestina.controller.run_dir import Start
 from sestina.controller.sample import Sample
-from sestina.controller.setup import connect_ranks
+from sestina.controller.setup import start_instances, start_trainer
+from sestina.controller.start import Start
 from sestina.controller.stop import StopRequest
-from sestina.core.units import Seconds
+from sestina.core.units import Seconds, Version
 from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.traces import write_step
 from sestina.transport.messages import PublishWeights, ReceiveWeights, TrainBatch, TrainDone, WeightsLoaded
@@ -35,6 +36,7 @@ class Session:
         metrics: MetricsWriter,
         progress: Progress,
         stop: StopRequest,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         self.config = config
         self.step = 0
@@ -46,7 +48,10 @@ class Session:
         self._checkpoints = checkpoints
         self._metrics = metrics
         self._progress = progress
+        self._tasks = tasks
+        self._building: asyncio.Task[None] | None = None
         self._saved_step: int | None = None
+        self._batches = Batches(config, feed, driver, stop)
         self._publish_s: Seconds = 0.0
         """Limit of a whole update, from that of each bucket."""
         self._finished: list[Sample] = []
@@ -59,37 +64,38 @@ class Session:
         return self._stop.asked
 
     async def connect(self) -> None:
-        """Bring all ranks up, continue from the checkpoint if there is one, hand the weights out."""
-        self._progress.phase("ranks to start, load the model and connect")
-        limits = self.config
-        num_buckets = await connect_ranks(self._ranks, self._driver, limits.deadlines.start_s, limits.weights.timeout_s)
-        self._publish_s = limits.weights.timeout_s * (1 + num_buckets)
-        if self._start.checkpoint is not None:
-            self._progress.phase(f"the trainer to load {self._start.checkpoint}")
-            state = await self._checkpoints.load(self._start.checkpoint)
-            self.step = self._saved_step = state.step
-            self._driver.version = state.version
-            self._feed.restore(state.feed, self._start.checkpoint)
+        """Bring the instances up, with the weights that lie where the run starts or continues.
+
+        The trainer is built from there on, while the first batch rolls out.
+        """
+        self._progress.phase("ranks to start, and instances to read the model")
+        config, checkpoint, version = self.config, self._start.checkpoint, 0
+        if checkpoint is not None:
+            state = read_state(checkpoint)
+            self.step, version = state.step, state.version
+            self._saved_step = self.step
+            self._feed.restore(state.feed, checkpoint)
+        model = config.model.path if checkpoint is None else model_of(checkpoint)
+        limit_s = config.deadlines.start_s
+        await start_instances(self._ranks, self._driver, model, version, dtype=config.trainer.dtype, start_s=limit_s)
         self._progress.begin(self.step)
-        await self.publish()
+        self._building = self._tasks.create_task(self._build(version))
 
     async def roll_out(self) -> list[Sample] | None:
         """Return the next batch, finished and rewarded; None when a stop was asked for meanwhile."""
-        offer = self._feed.draw(self.step + 1)
         self._step_began_s = time.monotonic()
-        samples = await self._until_stopped(offer)
-        if samples is None:
-            self._feed.put_back()
-            return None
-        self._finished = list(samples)
+        self._progress.phase(self._rolling_out)
+        samples = await self._batches.roll_out(self.step + 1)
+        self._finished = list(samples or [])
         return samples
 
     async def train(self, samples: list[Sample]) -> dict[str, float]:
         """Take the optimizer steps of a batch; returns the step's metrics so far."""
-        self._progress.phase(f"the trainer to train on {len(samples)} samples")
         metrics = rollout_metrics(samples)
-        tokens = sum(sample.num_tokens for sample in samples)
+        tokens = sum(sample.num_tokens - sample.restored_tokens for sample in samples)
         rolled_out_s = time.monotonic()
+        await self._built()
+        self._progress.phase(f"the trainer to train on {len(samples)} samples")
         order = TrainBatch(step=self.step + 1, temperature=self.config.rollout.temperature, batch=to_batch(samples))
         limit_s = self.config.deadlines.train_s
         done = await self._ranks.ask(
@@ -168,25 +174,31 @@ class Session:
         state = ControllerState(step=self.step, version=self._driver.version, feed=self._feed.state())
         await self._checkpoints.save(state)
         self._saved_step = self.step
+        self._batches.forget(self.step)
 
     async def finish(self) -> None:
         """Save, and let every rank go."""
+        await self._built()
         if self.step:
             await self.save()
         self._progress.phase("the ranks to leave")
         await self._ranks.stop_all(self.config.deadlines.stop_s)
 
-    async def _until_stopped(self, offer: Offer) -> list[Sample] | None:
-        if self.stopping:
-            return None
-        self._progress.phase(self._driver.waiting_for)
-        task = asyncio.ensure_future(self._driver.roll_out(offer))
-        self._stop.on_ask = task.cancel
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if not self.stopping:
-                raise
-            return None
-        finally:
-            self._stop.on_ask = None
+    async def _build(self, version: Version) -> None:
+        limits = self.config.deadlines
+        weights_s = self.config.weights.timeout_s
+        num_buckets = await start_trainer(self._ranks, start_s=limits.start_s, weights_s=weights_s)
+        self._publish_s = weights_s * (1 + num_buckets)
+        if self._start.checkpoint is not None:
+            await self._checkpoints.load(self._start.checkpoint, version)
+
+    def _rolling_out(self) -> str:
+        building = self._building is not None and not self._building.done()
+        return self._driver.waiting_for() + (", the trainer is being built" if building else "")
+
+    async def _built(self) -> None:
+        """Return when the trainer can be given work."""
+        assert self._building is not None, "work for a trainer before the instances were up"
+        if not self._building.done():
+            self._progress.phase("the trainer to load Megatron, build the model and connect")
+            await self._building

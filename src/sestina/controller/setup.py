@@ -1,29 +1,40 @@
-"""Brings the ranks of a run together: engines ready, trainer ready, one weight-update group."""
+"""Brings the ranks of a run together: engines ready with weights, then the trainer, then one weight-update group."""
 
 import asyncio
 import logging
+from pathlib import Path
 
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.ranks import Ranks
-from sestina.core.units import Seconds
+from sestina.core.units import Seconds, Version
 from sestina.policies.events import InstanceUp
-from sestina.transport.messages import InstanceReady, JoinWeights, TrainerReady, WeightsJoined
+from sestina.transport.messages import (
+    BuildTrainer,
+    InstanceReady,
+    JoinWeights,
+    LoadWeights,
+    TrainerReady,
+    WeightsJoined,
+    WeightsLoaded,
+)
 
 _log = logging.getLogger(__name__)
 
 
-async def connect_ranks(ranks: Ranks, driver: RolloutDriver, start_s: Seconds, weights_s: Seconds) -> int:
-    """Wait until all ranks are ready, join them for weight updates, tell the driver of the instances.
-
-    Returns the number of buckets of an update.
+async def start_instances(
+    ranks: Ranks, driver: RolloutDriver, model: Path, version: Version, *, dtype: str, start_s: Seconds
+) -> None:
+    """Wait until all engines are ready, have each read a model from the disk as `version`, tell the driver of them.
 
     Raises DeadlineError naming the rank that is late.
     """
     rollouts = ranks.layout.rollouts
-    trainer = ranks.ask(ranks.first_trainer, None, TrainerReady, start_s, "to load the model")
-    instances = [ranks.ask(rank, None, InstanceReady, start_s, "to build its engine") for rank in rollouts]
-    ready, engines = await asyncio.gather(trainer, asyncio.gather(*instances))
-    await _join(ranks, ready, weights_s)
+    building = [ranks.ask(rank, None, InstanceReady, start_s, "to build its engine") for rank in rollouts]
+    engines = await asyncio.gather(*building)
+    order = LoadWeights(version=version, directory=str(model.absolute()), dtype=dtype)
+    reading = [ranks.ask(rank, order, WeightsLoaded, start_s, f"to read {order.directory}") for rank in rollouts]
+    await asyncio.gather(*reading)
+    driver.version = version
     for engine in engines:
         _warn_if_variant(engine)
         up = InstanceUp(
@@ -33,22 +44,28 @@ async def connect_ranks(ranks: Ranks, driver: RolloutDriver, start_s: Seconds, w
             max_running=engine.max_running,
         )
         driver.instance_up(up)
-    return ready.num_buckets
 
 
-async def _join(ranks: Ranks, ready: TrainerReady, limit_s: Seconds) -> None:
+async def start_trainer(ranks: Ranks, *, start_s: Seconds, weights_s: Seconds) -> int:
+    """Have the trainer built, and join it and all rollout ranks for weight updates; returns the buckets of an update.
+
+    Raises DeadlineError naming the rank that is late.
+    """
+    building = "to load Megatron and build the model"
+    ready = await ranks.ask(ranks.first_trainer, BuildTrainer(), TrainerReady, start_s, building)
     members = (ranks.first_trainer, *ranks.layout.rollouts)
     joins = [
         ranks.ask(
             member,
             JoinWeights(host=ready.host, port=ready.port, rank=number, world_size=len(members), layout=ready.layout),
             WeightsJoined,
-            2 * limit_s,
+            2 * weights_s,
             "to join the weight-update group",
         )
         for number, member in enumerate(members)
     ]
     await asyncio.gather(*joins)
+    return ready.num_buckets
 
 
 def _warn_if_variant(engine: InstanceReady) -> None:

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import logging
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -17,18 +18,20 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from sestina.config.resolved import read_resolved
 from sestina.config.run import RunConfig
 from sestina.controller.ending import end_when_over
 from sestina.controller.node import claim_gpus, meeting_host
-from sestina.controller.progress import STEP_LINES
 from sestina.controller.run_dir import CONFIG, FAILURES, LOGS, STOP
 from sestina.core.errors import SestinaError, UserError
+from sestina.core.imports import importing
 from sestina.models.shape import read_shape
-from sestina.models.tokenizer import Tokenizer
 from sestina.telemetry.failures import Failure, write_failure
 from sestina.transport.link import Link
+from sestina.transport.mpi import broadcast
 from sestina.transport.world import World, check_size, join_world, leave_world, role_at, speaks_first
+
+CONFIG_S = 120
+"""For the first rank to read the configuration; the configuration's own limits are not known before."""
 
 ABORT_S = 5
 """Given to MPI to end the world."""
@@ -46,11 +49,11 @@ def main() -> None:
         check_size()
         role = role_at(arguments.roles, rank)
         name = f"{role} (rank {rank})"
-        _set_up_logging(role, step_lines=not arguments.quiet)
+        _set_up_logging(role)
         if role != "controller":
             # Signals are for the controller, which lets the other ranks go.
             end_when_over(arguments.run_dir / STOP)
-        config = read_resolved(arguments.run_dir / CONFIG)
+        config = _read_config(arguments.run_dir)
         world = join_world(
             role,
             num_rollouts=config.rollout.num_instances,
@@ -58,7 +61,7 @@ def main() -> None:
             limit_s=config.deadlines.start_s,
         )
         name = world.name
-        _play(config, world)
+        _play(config, world, quiet=arguments.quiet)
         # The controller comes last: it still closes what it has written.
         leave_world(world, 3 * config.deadlines.stop_s)
     except BaseException as error:  # noqa: BLE001 - the supervisor: reports what it caught and ends the world
@@ -71,14 +74,25 @@ def main() -> None:
         MPI.COMM_WORLD.Abort(_exit_code(error))
 
 
-def _play(config: RunConfig, world: World) -> None:
+def _read_config(run_dir: Path) -> RunConfig:
+    """Return the configuration, which the first rank reads for all: the others need none of what checks it."""
+    world, frame = MPI.COMM_WORLD, None
+    if world.Get_rank() == 0:
+        from sestina.config.resolved import read_resolved  # noqa: PLC0415
+
+        frame = pickle.dumps(read_resolved(run_dir / CONFIG))
+    return pickle.loads(broadcast(world, frame, CONFIG_S, "the first rank to read the configuration"))
+
+
+def _play(config: RunConfig, world: World, *, quiet: bool) -> None:
     """Only the role's own libraries are imported: the controller needs no torch, a rollout rank no Megatron."""
     claim_gpus(config, world.role, world.index)
     match world.role:
         case "controller":
-            from sestina.controller import main as controller  # noqa: PLC0415
+            with importing():
+                from sestina.controller import main as controller  # noqa: PLC0415
 
-            controller.run(config, world)
+            controller.run(config, world, quiet=quiet)
         case "rollout":
             _play_rollout(config, world)
         case "trainer":
@@ -86,13 +100,16 @@ def _play(config: RunConfig, world: World) -> None:
 
 
 def _play_rollout(config: RunConfig, world: World) -> None:
-    from sestina.rollout.build import InstanceConfig  # noqa: PLC0415
-    from sestina.rollout.worker import RolloutWorker  # noqa: PLC0415
+    with importing():
+        from sestina.models.tokenizer import Tokenizer  # noqa: PLC0415
+        from sestina.rollout.build import InstanceConfig  # noqa: PLC0415
+        from sestina.rollout.worker import RolloutWorker  # noqa: PLC0415
 
     shape = read_shape(config.model.path)
     job = InstanceConfig(
         instance=world.index,
         engine=config.rollout.engine,
+        draft=config.draft,
         model=config.model.path.absolute(),
         log=(config.dir / LOGS / f"sglang_{world.index}.log").absolute(),
         shape=shape,
@@ -110,7 +127,7 @@ def _play_trainer(config: RunConfig, world: World) -> None:
     warnings.filterwarnings("ignore", module="megatron")
     logging.getLogger("megatron").setLevel(logging.ERROR)
     from sestina.trainer import worker  # noqa: PLC0415
-    from sestina.trainer.rank import TrainerJob  # noqa: PLC0415
+    from sestina.trainer.job import TrainerJob  # noqa: PLC0415
 
     job = TrainerJob(
         trainer=config.trainer,
@@ -120,12 +137,13 @@ def _play_trainer(config: RunConfig, world: World) -> None:
         seed=config.seed,
         bucket_bytes=config.weights.bucket_bytes,
         weights_timeout_s=config.weights.timeout_s,
+        start_s=config.deadlines.start_s,
         train_s=config.deadlines.train_s,
         checkpoint_s=config.deadlines.checkpoint_s,
     )
     limits = config.deadlines
     host = meeting_host(config)
-    worker.run(job, world, host=host, start_s=limits.start_s, silence_s=limits.silence_s, stop_s=limits.stop_s)
+    worker.run(job, world, host=host, silence_s=limits.silence_s, stop_s=limits.stop_s)
 
 
 def _report(name: str, error: BaseException, run_dir: Path) -> None:
@@ -150,17 +168,11 @@ def _exit_code(error: BaseException) -> int:
     return error.exit_code if isinstance(error, SestinaError) else 1
 
 
-def _set_up_logging(role: str, *, step_lines: bool) -> None:
+def _set_up_logging(role: str) -> None:
     rank = MPI.COMM_WORLD.Get_rank()
     logging.basicConfig(
         level=logging.WARNING, format=f"{role} (rank {rank}) %(levelname)s: %(message)s", stream=sys.stderr
     )
-    steps = logging.getLogger(STEP_LINES)
-    steps.propagate = False
-    steps.setLevel(logging.INFO if step_lines else logging.CRITICAL)
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    steps.addHandler(handler)
 
 
 def _arguments() -> argparse.Namespace:

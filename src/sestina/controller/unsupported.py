@@ -22,6 +22,11 @@ def unsupported(config: RunConfig) -> list[str]:
                 f"rollout ranks, each of which starts one server on its own node; at most {cluster.gpus_per_node} GPUs "
                 "(cluster.gpus_per_node) are"
             )
+    if config.draft.source != "none" and config.rollout.engine.kind != "torch":
+        lines.append(
+            f"draft.source: '{config.draft.source}' is not carried by rollout.engine.kind "
+            f"'{config.rollout.engine.kind}'; only the embedded engine verifies drafts"
+        )
     return lines
 
 

@@ -5,8 +5,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Seconds: TypeAlias = float
-"""An instant on the caller's monotonic timeline, or a span of it."""
+from sestina.core.seconds import Seconds as Seconds  # noqa: PLC0414 - handed on
 
 Version: TypeAlias = int
 """Number of optimizer batches behind a set of weights; 0 is what the run started from."""

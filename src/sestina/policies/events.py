@@ -38,11 +38,24 @@ class InstanceUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """How far a request had come when the run was interrupted."""
+
+    request: RequestId
+    generated_tokens: int
+    done: bool
+    """The response is complete."""
+    rewarded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOffered:
     """The groups of one batch may start."""
 
     batch: int
     groups: tuple[GroupSpec, ...]
+    begun: tuple[Begun, ...] = ()
+    """Requests that go on from where an earlier start of the run has left them; all others start from nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from sestina.policies.context import ContextScheduler
 from sestina.policies.divided import DividedScheduler
 from sestina.policies.events import (
     BatchOffered,
+    Begun,
     ChunkFinished,
     Command,
     Dispatch,
@@ -77,7 +78,7 @@ class RolloutPlanner:
             case InstanceUp():
                 self._instances.add(event)
             case BatchOffered():
-                self._offer(event)
+                commands += self._offer(event)
             case ChunkFinished():
                 commands += self._finish_chunk(event)
             case SampleRewarded():
@@ -94,12 +95,24 @@ class RolloutPlanner:
         """See `Machine.wake`."""
         return ()
 
-    def _offer(self, offer: BatchOffered) -> None:
+    def _offer(self, offer: BatchOffered) -> list[Command]:
         assert offer.batch not in self._open_samples, f"batch {offer.batch} offered twice"
         self._open_samples[offer.batch] = sum(group.num_samples for group in offer.groups)
-        for group in offer.groups:
-            for entry in self._buffer.add(offer.batch, group):
+        entries = [entry for group in offer.groups for entry in self._buffer.add(offer.batch, group)]
+        commands = [command for begun in offer.begun for command in self._take_up(begun)]
+        for entry in entries:
+            if entry.state == "waiting":
                 self._scheduler.push(entry)
+        return commands
+
+    def _take_up(self, begun: Begun) -> list[Command]:
+        entry = self._buffer.take_up(begun.request, begun.generated_tokens, done=begun.done)
+        if not begun.done:
+            return []
+        self._scheduler.finished(entry)
+        if begun.rewarded:
+            return self._rewarded(SampleRewarded(request=begun.request))
+        return [Reward(request=begun.request)]
 
     def _finish_chunk(self, event: ChunkFinished) -> list[Command]:
         self._instances.release(event.instance, event.request)

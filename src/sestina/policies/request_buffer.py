@@ -74,7 +74,12 @@ class RequestBuffer:
             self._entries[entry.id] = entry
         return entries
 
-    def start(self, request: RequestId, instance: InstanceId) -> None:
+    def take_up(self, request: RequestId, generated_tokens: int, *, done: bool) -> Entry:
+        """A waiting request goes on from what it has come to earlier; returns its entry."""
+        self.start(request, None)
+        return self.finish_chunk(request, generated_tokens, done=done)
+
+    def start(self, request: RequestId, instance: InstanceId | None) -> None:
         """A waiting request begins a chunk."""
         entry = self._entries[request]
         assert entry.state == "waiting", f"request {request} started while {entry.state}"

@@ -3,12 +3,16 @@
 The parent sends Begin, answered with Ready or Refused, then Tasks one at a time, each answered with Scored or Raised.
 """
 
+import signal
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import msgspec
 
 from sestina.rewards.config import ExactConfig, FunctionConfig, MathConfig, RewardConfig
+
+END = signal.SIGHUP
+"""Ends a worker; nothing else sends it."""
 
 LENGTH_BYTES = 4
 """Size of the little-endian length before every frame's body."""

@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-import signal
 from collections import Counter
 from types import TracebackType
 from typing import Self, get_args
 
 from sestina.core.units import Seconds
 from sestina.rewards.config import RewardConfig
-from sestina.rewards.messages import Sample
+from sestina.rewards.messages import END, Sample
 from sestina.rewards.outcome import Kind, Outcome, RewardError
 from sestina.rewards.scorer import Scorer
 
@@ -106,4 +105,4 @@ class RewardPool:
         for serving in self._serving:
             serving.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
-        await asyncio.gather(*(scorer.end(signal.SIGTERM) for scorer in self._scorers))
+        await asyncio.gather(*(scorer.end(END) for scorer in self._scorers))

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from sestina.rewards.attempt import Failure, attempt
 from sestina.rewards.messages import (
+    END,
     LENGTH_BYTES,
     Answer,
     Begin,
@@ -35,6 +36,10 @@ from sestina.transport.parent import end_with_parent
 def main() -> None:
     """Serve until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which decides what becomes of its workers.
+    # SLURM sends SIGTERM to every process of a job before it takes nodes back. A handler, since what user code starts
+    # would inherit that a signal is ignored.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(END, signal.SIG_DFL)
     end_with_parent()
     questions, answers = _take_streams()
     # One loop for all calls: clients that an async function keeps stay bound to it.

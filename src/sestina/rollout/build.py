@@ -8,6 +8,8 @@ from sestina.core.units import InstanceId, Seconds
 from sestina.models.shape import ModelShape
 from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
 from sestina.rollout.engine import Engine
+from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.speculator import Speculator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +18,7 @@ class InstanceConfig:
 
     instance: InstanceId
     engine: EngineConfig
+    draft: DraftConfig
     model: Path
     log: Path
     """Of the engine's own process, if it has one."""
@@ -39,6 +42,7 @@ def build_engine(config: InstanceConfig) -> Engine:
                 max_context_tokens=config.max_context_tokens,
                 seed=config.seed,
                 stop_token=config.stop_token,
+                speculator=_speculator(config, config.engine),
             )
         case SGLangEngineConfig():
             from sestina.rollout.sglang.engine import SGLangEngine  # noqa: PLC0415
@@ -54,3 +58,11 @@ def build_engine(config: InstanceConfig) -> Engine:
             )
         case _:
             assert_never(config.engine)
+
+
+def _speculator(config: InstanceConfig, engine: TorchEngineConfig) -> Speculator | None:
+    if config.draft.source == "none":
+        return None
+    from sestina.rollout.speculation.suffix import SuffixSpeculator  # noqa: PLC0415
+
+    return SuffixSpeculator(config.draft, vocab_size=config.shape.vocab_size, num_slots=engine.max_running)

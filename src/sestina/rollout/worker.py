@@ -2,18 +2,23 @@
 
 import time
 from contextlib import closing
+from pathlib import Path
 
 import torch
 
+from sestina.core.units import Seconds, Version
+from sestina.models.weights import read_weights
 from sestina.rollout.build import InstanceConfig, build_engine
 from sestina.rollout.engine import Engine
 from sestina.transport.link import Link
 from sestina.transport.messages import (
+    AbortChunks,
     Bye,
     ChunkEnded,
     InstanceReady,
     JoinWeights,
     LoadReport,
+    LoadWeights,
     Message,
     ReceiveWeights,
     StartChunk,
@@ -67,10 +72,15 @@ class RolloutWorker:
         match message:
             case StartChunk():
                 self._engine.submit(message.chunk)
+            case AbortChunks():
+                self._engine.abort(list(message.ids))
+                self._step()  # an engine that has nothing left is idle, and would not be asked for them
             case JoinWeights():
                 self._join(message)
             case ReceiveWeights():
                 self._receive(message)
+            case LoadWeights():
+                self._read(message)
             case Stop():
                 self._stopped = True
             case _:
@@ -91,11 +101,21 @@ class RolloutWorker:
         assert self._updates is not None, "weights were sent before this rank joined the update group"
         self._link.announce(f"receiving weights of version {message.version}")
         start = time.monotonic()
-        tensors = receive(*self._updates, message.version, keep_on=self._keep_on)
-        self._engine.load_weights(message.version, tensors)
+        self._load(message.version, receive(*self._updates, message.version, keep_on=self._keep_on), start)
+
+    def _read(self, message: LoadWeights) -> None:
+        self._link.announce(f"reading weights of version {message.version}")
+        start = time.monotonic()
+        dtype = getattr(torch, message.dtype)
+        tensors = read_weights(Path(message.directory), self._config.shape)
+        kept = {name: tensor.to(self._keep_on, dtype) for name, tensor in tensors.items()}
+        self._load(message.version, kept, start)
+
+    def _load(self, version: Version, tensors: dict[str, torch.Tensor], start: Seconds) -> None:
+        self._engine.load_weights(version, tensors)
         self._link.resume()
         num_bytes = sum(tensor.nbytes for tensor in tensors.values())
-        self._link.send(WeightsLoaded(version=message.version, num_bytes=num_bytes, seconds=time.monotonic() - start))
+        self._link.send(WeightsLoaded(version=version, num_bytes=num_bytes, seconds=time.monotonic() - start))
 
     def _ready(self) -> InstanceReady:
         info = self._engine.info()

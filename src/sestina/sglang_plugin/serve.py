@@ -7,6 +7,7 @@ SGLang spawns its own processes, and each imports this module first: what must b
 
 import importlib.metadata
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -20,6 +21,9 @@ if os.environ.get(ON_CPU) == "1":
 
 # Each process asks for itself: a scheduler whose server is gone would spin for ever.
 end_with_parent()
+# SLURM sends SIGTERM to every process of a job before it takes nodes back, when chunks are still to be given back.
+# Blocked, not ignored: SGLang's front has a handler of its own.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 def main() -> None:

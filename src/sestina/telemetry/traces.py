@@ -73,6 +73,9 @@ class ChunkRow:
     prefilled_tokens: int
     cached_tokens: int
     preemptions: int
+    drafted_tokens: int
+    accepted_tokens: int
+    """Drafted tokens that were what the model drew."""
 
 
 Row: TypeAlias = RequestRow | ChunkRow

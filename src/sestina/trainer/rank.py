@@ -2,20 +2,17 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from sestina.algorithms.config import GRPOConfig
-from sestina.core.units import Seconds, Version
-from sestina.models.shape import ModelShape
+from sestina.core.units import Version
 from sestina.models.weights import read_weights, write_model
 from sestina.trainer.backend import open_backend
-from sestina.trainer.config import TrainerConfig
 from sestina.trainer.convert import exported_shapes
-from sestina.trainer.groups import open_groups
+from sestina.trainer.groups import close_groups, open_groups
+from sestina.trainer.job import TrainerJob
 from sestina.trainer.policy import PolicyTrainer
 from sestina.trainer.trainer import Trainer
 from sestina.transport.messages import (
@@ -37,26 +34,6 @@ from sestina.weights.update import buckets_of, layout_of, publish
 
 STATE, MODEL = "trainer", "model"
 """Folders of a checkpoint: what the trainer continues from, and the model for everyone else."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerJob:
-    """What the trainer ranks are made from."""
-
-    trainer: TrainerConfig
-    algorithm: GRPOConfig
-    model: Path
-    shape: ModelShape
-    seed: int
-    bucket_bytes: int
-    weights_timeout_s: Seconds
-    train_s: Seconds
-    checkpoint_s: Seconds
-
-    @property
-    def longest_order_s(self) -> Seconds:
-        """Time that the slowest order may take."""
-        return max(self.train_s, self.checkpoint_s, 2 * self.weights_timeout_s)
 
 
 class TrainerRank:
@@ -99,6 +76,10 @@ class TrainerRank:
                 return self._load(Path(order.directory))
             case _:
                 raise AssertionError(f"a trainer rank cannot carry out {type(order).__name__}")
+
+    def close(self) -> None:
+        """Leave the other trainer ranks; the last thing that is done."""
+        close_groups()
 
     def _train(self, order: TrainBatch) -> TrainDone:
         metrics = self._policy.train(order.batch, temperature=order.temperature)

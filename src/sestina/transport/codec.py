@@ -1,12 +1,13 @@
 """Messages to bytes and back: MessagePack of typed structs, numpy arrays as raw buffers."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from sestina.transport.messages import Message
 
+T = TypeVar("T")
 _ARRAY = 1
 """MessagePack extension code of an array: dtype and shape as MessagePack, then the raw bytes."""
 
@@ -22,6 +23,16 @@ def decode(frame: bytes) -> list[Message]:
     Raises msgspec.MsgspecError when the frame is not such a list: the peer runs other code.
     """
     return _DECODER.decode(frame)
+
+
+def pack(value: object) -> bytes:
+    """Return the bytes of a record that may hold arrays."""
+    return _ENCODER.encode(value)
+
+
+def unpack(data: bytes, kind: type[T]) -> T:
+    """Return a record that was packed; raises msgspec.MsgspecError when it is of another kind."""
+    return msgspec.msgpack.decode(data, type=kind, ext_hook=_decode_array, dec_hook=_expect_array)
 
 
 def _encode_array(value: Any) -> msgspec.msgpack.Ext:  # noqa: ANN401 - the hook's signature

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from sestina.core.ids import RequestId
 from sestina.core.records import ChunkRequest, ChunkResult, EngineLoad
 from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray, Version
 
@@ -74,6 +75,12 @@ class StartChunk(_Base, frozen=True):
     chunk: ChunkRequest
 
 
+class AbortChunks(_Base, frozen=True):
+    """End these chunks at once: each comes back with what it has produced."""
+
+    ids: tuple[RequestId, ...]
+
+
 class ChunkEnded(_Base, frozen=True):
     """A chunk ended; `clock_s` is the instance's monotonic time when this was sent, to align its times with others'."""
 
@@ -133,6 +140,14 @@ class ReceiveWeights(_Base, frozen=True):
     version: Version
 
 
+class LoadWeights(_Base, frozen=True):
+    """Rollout: read a model from the disk as this version, in the type that the trainer has its weights in."""
+
+    version: Version
+    directory: str
+    dtype: str
+
+
 class WeightsLoaded(_Base, frozen=True):
     """Rollout or trainer: the update is complete on this rank."""
 
@@ -181,6 +196,10 @@ class TrainDone(_Base, frozen=True):
     metrics: dict[str, float]
 
 
+class BuildTrainer(_Base, frozen=True):
+    """Trainer: load Megatron, build the model, open the rendezvous."""
+
+
 class TrainerReady(_Base, frozen=True):
     """The model is built, its weights are loaded, and the weight-update group can be joined at this address."""
 
@@ -218,15 +237,18 @@ Message: TypeAlias = (
     | Bye
     | InstanceReady
     | StartChunk
+    | AbortChunks
     | ChunkEnded
     | LoadReport
     | JoinWeights
     | WeightsJoined
     | PublishWeights
     | ReceiveWeights
+    | LoadWeights
     | WeightsLoaded
     | TrainBatch
     | TrainDone
+    | BuildTrainer
     | TrainerReady
     | SaveCheckpoint
     | LoadCheckpoint

@@ -3,8 +3,6 @@
 import ipaddress
 import socket
 
-import psutil
-
 from sestina.core.errors import UserError
 
 LOCAL = "127.0.0.1"
@@ -28,6 +26,8 @@ def node_address(interface: str | None, *, shared: bool) -> str:
 
 
 def _of_interface(interface: str, host: str) -> str:
+    import psutil  # noqa: PLC0415 - only where an interface is named
+
     known = psutil.net_if_addrs()
     for address in known.get(interface, ()):
         if address.family is socket.AF_INET:

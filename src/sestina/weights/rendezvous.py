@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from sestina.core.errors import DeadlineError
+from sestina.core.errors import DeadlineError, UserError
 from sestina.core.units import Seconds
 
 
@@ -20,8 +20,14 @@ class Rendezvous:
 
 
 def open_store(host: str, limit_s: Seconds) -> Rendezvous:
-    """Start a store on a free port of the interface `host` names; waits on it end after `limit_s`."""
-    listener = socket.create_server((host, 0))
+    """Start a store on a free port of the interface `host` names; waits on it end after `limit_s`.
+
+    Raises UserError when this node has no such address.
+    """
+    try:
+        listener = socket.create_server((host, 0))
+    except OSError as error:
+        raise UserError(f"weights.host: this node cannot be reached at {host!r}: {error.strerror}") from None
     port = listener.getsockname()[1]
     store = dist.TCPStore(
         host,

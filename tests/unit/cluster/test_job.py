@@ -10,6 +10,7 @@ import pytest
 
 from sestina.config.load import load
 from sestina.controller.run_dir import RunDir
+from sestina.controller.start import write
 from tests.unit.cluster.jobs import SLURM
 from tests.unit.config.helpers import composed
 
@@ -19,7 +20,7 @@ def run_dir(tmp_path):
     config = load(composed(*SLURM, f"dir={tmp_path / 'run'}"))
     held = RunDir(config.dir)
     held.hold()
-    held.write(config)
+    write(held, config)
     held.release()
     return held
 

@@ -47,10 +47,11 @@ def test_a_finished_run_is_never_queued_again():
     assert (verdict.again, verdict.exit_code, verdict.said) == (False, 0, "finished: 3 steps")
 
 
-def test_a_run_that_the_job_stopped_is_queued_again_and_one_that_others_stopped_is_not():
+def test_a_run_that_has_stopped_is_queued_again_whoever_was_told_to_stop():
+    """SLURM tells the batch script, or at a preemption with a grace time the ranks alone."""
     stopped = replace(STATUS, state="stopped", phase="stopped after step 1")
     assert judged(stopped, code=0, asked=True).again
-    assert not judged(stopped, code=0).again
+    assert judged(stopped, code=0).again
 
 
 def test_a_job_in_which_no_step_fits_is_not_queued_for_ever():

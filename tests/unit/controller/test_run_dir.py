@@ -6,7 +6,8 @@ import pytest
 
 from sestina.config.load import load
 from sestina.config.resolved import write_resolved
-from sestina.controller.run_dir import CONFIG, RunDir, Start
+from sestina.controller.run_dir import CONFIG, RunDir
+from sestina.controller.start import Start, plan
 from sestina.core.errors import RunDirError
 from tests.unit.config.helpers import composed
 
@@ -23,7 +24,7 @@ def checkpoint(config, step):
 
 
 def test_a_directory_that_does_not_exist_is_a_fresh_start_and_planning_writes_nothing(config):
-    assert RunDir(config.dir).plan(config) == Start(step=0, checkpoint=None)
+    assert plan(RunDir(config.dir), config) == Start(step=0, checkpoint=None)
     assert not config.dir.exists()
 
 
@@ -31,7 +32,7 @@ def test_the_newest_complete_checkpoint_is_continued(config):
     for step in (2, 10):
         checkpoint(config, step)
     (config.dir / "checkpoints/step_000012.partial").mkdir()
-    start = RunDir(config.dir).plan(config)
+    start = plan(RunDir(config.dir), config)
     assert start == Start(step=10, checkpoint=config.dir / "checkpoints/step_000010")
 
 
@@ -39,19 +40,19 @@ def test_another_configuration_is_refused_with_the_keys_that_differ(config):
     checkpoint(config, 2)
     other = dataclasses.replace(config, seed=9)
     with pytest.raises(RunDirError, match=f"seed: {config.seed} -> 9"):
-        RunDir(config.dir).plan(other)
+        plan(RunDir(config.dir), other)
 
 
 def test_resume_never_refuses_what_is_there(config):
     checkpoint(config, 2)
     with pytest.raises(RunDirError, match="holds a run; resume=auto continues it"):
-        RunDir(config.dir).plan(dataclasses.replace(config, resume="never"))
+        plan(RunDir(config.dir), dataclasses.replace(config, resume="never"))
 
 
 def test_a_file_in_the_way_is_named(config):
     config.dir.write_text("")
     with pytest.raises(RunDirError, match="is not a directory"):
-        RunDir(config.dir).plan(config)
+        plan(RunDir(config.dir), config)
 
 
 HOLD = """

@@ -5,6 +5,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sestina.core.ids import RequestId
 from sestina.policies.events import (
     BatchOffered,
+    Begun,
     ChunkFinished,
     Dispatch,
     GroupSpec,
@@ -199,6 +200,26 @@ def test_affinity_gives_way_to_an_imbalance_and_to_room():
     assert instances.choose(11 * PAGE, home=0, within=3) is None
 
 
+def test_a_batch_that_was_begun_goes_on_where_it_was_left():
+    planner = planner_with("divided")
+    begun = (
+        Begun(request=RequestId(0, 0), generated_tokens=70, done=False, rewarded=False),
+        Begun(request=RequestId(0, 1), generated_tokens=30, done=True, rewarded=False),
+        Begun(request=RequestId(0, 2), generated_tokens=100, done=True, rewarded=True),
+    )
+    reward, first, fresh = planner.handle(BatchOffered(batch=0, groups=(group(0, samples=4),), begun=begun), 0.0)
+    assert reward == Reward(request=RequestId(0, 1))
+    assert (first.request, first.max_tokens) == (RequestId(0, 0), 30)
+    assert (fresh.request, fresh.max_tokens) == (RequestId(0, 3), 32)
+    assert planner.instances[first.instance].reserved_pages == -(-(10 + 70 + 30) // PAGE)
+
+
+def test_a_batch_of_which_nothing_was_left_to_do_is_released_at_once():
+    begun = (Begun(request=RequestId(0, 0), generated_tokens=3, done=True, rewarded=True),)
+    offered = BatchOffered(batch=5, groups=(group(0, samples=1),), begun=begun)
+    assert planner_with("group").handle(offered, 0.0) == [ReleaseBatch(batch=5)]
+
+
 @pytest.mark.parametrize("event", ["offer", "chunk", "instance"])
 def test_the_same_thing_cannot_happen_twice(event):
     planner = planner_with("divided")
@@ -253,8 +274,9 @@ class PlannerMachine(RuleBasedStateMachine):
     @rule(
         sizes=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(1, 100)), min_size=1, max_size=3),
         recorded=st.booleans(),
+        data=st.data(),
     )
-    def offer_batch(self, sizes, recorded):
+    def offer_batch(self, sizes, recorded, data):
         groups = []
         for samples, prompt, limit in sizes:
             lengths = tuple(1 + (7 * prompt * s) % limit for s in range(samples)) if recorded else ()
@@ -265,9 +287,19 @@ class PlannerMachine(RuleBasedStateMachine):
                 self.grown[RequestId(spec.group, s)] = 0
             self.num_groups += 1
         members = {RequestId(g.group, s) for g in groups for s in range(g.num_samples)}
-        self.open_batches[self.num_batches] = members
+        begun = [
+            self.begin(request, data) for request in data.draw(st.lists(st.sampled_from(sorted(members)), unique=True))
+        ]
+        self.open_batches[self.num_batches] = members - {each.request for each in begun if each.rewarded}
         self.num_batches += 1
-        self.tell(offer(self.num_batches - 1, *groups))
+        self.tell(BatchOffered(batch=self.num_batches - 1, groups=tuple(groups), begun=tuple(begun)))
+
+    def begin(self, request, data):
+        """An earlier start has come some way with this request."""
+        tokens = data.draw(st.integers(1, self.limits[request]))
+        done = tokens == self.limits[request] or data.draw(st.booleans())
+        self.grown[request] = tokens
+        return Begun(request=request, generated_tokens=tokens, done=done, rewarded=done and data.draw(st.booleans()))
 
     @precondition(lambda self: getattr(self, "running", None))
     @rule(data=st.data(), early=st.booleans())

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from sestina.rewards.messages import LENGTH_BYTES, Ready, Scored, Task, answer, begin, frame
+from sestina.rewards.messages import END, LENGTH_BYTES, Ready, Scored, Task, answer, begin, frame
 from sestina.rewards.process import COMMAND
 from tests.unit.rewards.helpers import function, running, sample
 
@@ -42,14 +42,22 @@ def test_a_worker_leaves_when_nothing_was_ever_asked(worker):
     assert worker.wait(LIMIT_S) == 0
 
 
-def test_a_worker_leaves_ctrl_c_to_its_parent(worker):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_leaves_signals_for_all_to_its_parent(worker, number):
+    """Ctrl-C, and what SLURM sends to every process of a job before it takes nodes back."""
     assert ask(worker, begin(function("obey"))) == Ready()
-    worker.send_signal(signal.SIGINT)
+    worker.send_signal(number)
     match ask(worker, Task(id=7, sample=sample("go on", 0.5))):
         case Scored(id=7, reward=0.5, elapsed_s=elapsed_s):
             assert 0 <= elapsed_s < LIMIT_S
         case other:
             pytest.fail(f"{other}")
+
+
+def test_a_worker_leaves_when_it_is_told_to(worker):
+    assert ask(worker, begin(function("obey"))) == Ready()
+    worker.send_signal(END)
+    assert worker.wait(LIMIT_S) == -END
 
 
 def test_a_busy_worker_ends_with_its_parent(tmp_path):

@@ -96,6 +96,8 @@ class Rollouts:
             finish="stop" if done else "chunk", version=self.step_number - 1, dispatched_s=now, submitted_s=now + 1e-3,
             started_s=now + 2e-3, finished_s=now + 2e-3 + tokens * TOKEN_S, received_s=now + 3e-3 + tokens * TOKEN_S,
             prefilled_tokens=20, cached_tokens=0, preemptions=0,
+            drafted_tokens=0,
+            accepted_tokens=0,
         )  # fmt: skip
         self.chunks.append(row)
         self.later(row.received_s - now, lambda: self.ended(row, done=done))

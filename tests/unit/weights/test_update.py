@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sestina.core.errors import DeadlineError, WeightsError
+from sestina.core.errors import DeadlineError, UserError, WeightsError
 from sestina.weights.group import UpdateGroup
 from sestina.weights.rendezvous import connect_store, open_store
 from sestina.weights.update import buckets_of, checksum, layout_of, publish, receive
@@ -148,3 +148,8 @@ def test_members_that_do_not_join_are_reported():
     port = open_store("127.0.0.1", 1).port
     with pytest.raises(DeadlineError, match=r"the rendezvous at 127.0.0.1"):
         connect_store("127.0.0.1", port - 1 if port > 1024 else port + 1, 1)
+
+
+def test_an_address_that_is_not_this_nodes_is_named():
+    with pytest.raises(UserError, match="weights.host: this node cannot be reached at '203.0.113.7': Cannot assign"):
+        open_store("203.0.113.7", 1)

@@ -12,6 +12,8 @@ import msgspec
 from sestina.core.errors import EngineError
 from sestina.core.units import Seconds
 
+_KEPT_S: Seconds = 2.0
+"""An idle connection is used again for this long: SGLang closes it after 5 s, which is not seen while nothing runs."""
 _JSON = {"Content-Type": "application/json"}
 _DONE = b"data: [DONE]"
 
@@ -45,7 +47,8 @@ class SGLangClient:
 
     def __init__(self, port: int) -> None:
         self._base = f"http://127.0.0.1:{port}"
-        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=_JSON)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_S)
+        self._http = aiohttp.ClientSession(connector=connector, headers=_JSON)
 
     async def close(self) -> None:
         """Close all connections."""

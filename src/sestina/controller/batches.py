@@ -1,0 +1,70 @@
+"""Batches, one after the other, until the run is asked to stop; what a stop interrupts is kept for the next start."""
+
+import asyncio
+import logging
+import time
+
+from sestina.config.fingerprint import fingerprint
+from sestina.config.run import RunConfig
+from sestina.controller.driver import RolloutDriver
+from sestina.controller.feed import Feed
+from sestina.controller.offer import Offer
+from sestina.controller.run_dir import UNFINISHED
+from sestina.controller.sample import Sample
+from sestina.controller.stop import StopRequest
+from sestina.controller.unfinished import Place, read_unfinished, write_unfinished
+
+_log = logging.getLogger(__name__)
+
+
+class Batches:
+    """Rolls out a step's prompts, or what an earlier start has left to do of them."""
+
+    def __init__(self, config: RunConfig, feed: Feed, driver: RolloutDriver, stop: StopRequest) -> None:
+        self._config = config
+        self._feed = feed
+        self._driver = driver
+        self._stop = stop
+        self._path = config.dir / UNFINISHED
+        self._kept_step: int | None = None
+
+    async def roll_out(self, step: int) -> list[Sample] | None:
+        """Return the batch of a step, finished and rewarded; None when a stop was asked for meanwhile."""
+        offer = self._feed.draw(step)
+        samples = None if self._stop.asked else await self._until_stopped(offer)
+        if samples is None:
+            self._feed.put_back()
+        return samples
+
+    def forget(self, step: int) -> None:
+        """Remove what was kept of steps up to this one, which has a checkpoint."""
+        if self._kept_step is None or self._kept_step <= step:
+            self._path.unlink(missing_ok=True)
+
+    async def _until_stopped(self, offer: Offer) -> list[Sample] | None:
+        kept = read_unfinished(self._path, self._place(offer.step), time.monotonic())
+        task = asyncio.ensure_future(self._driver.roll_out(offer, kept))
+        self._stop.on_ask = task.cancel
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not self._stop.asked:
+                raise
+            await self._keep(offer.step)
+            return None
+        finally:
+            self._stop.on_ask = None
+
+    async def _keep(self, step: int) -> None:
+        samples = await self._driver.suspend(self._config.deadlines.stop_s)
+        tokens = write_unfinished(self._path, self._place(step), samples, time.monotonic())
+        self._kept_step = step
+        _log.warning("%d tokens of step %d are kept; the next start goes on from them", tokens, step)
+
+    def _place(self, step: int) -> Place:
+        return Place(
+            step=step,
+            version=self._driver.version,
+            fingerprint=fingerprint(self._config),
+            digest=self._feed.state().digest,
+        )

@@ -1,0 +1,111 @@
+"""Drafts out of the index: every token is what it would be without, whatever source, policy and chunking."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.costs import measure
+from sestina.rollout.speculation.suffix import SuffixSpeculator
+from tests.conftest import lively_weights, make_shape
+from tests.unit.rollout.helpers import finish, finish_in_chunks, make_engine, make_requests, outputs, same
+
+SHAPE = make_shape(vocab_size=60)
+EAGER = DraftConfig(
+    source="grouped", length="fixed", toggle="always", guard=False, max_tokens=8, paths=1, min_token_prob=0.0
+)
+
+
+def dull_weights():
+    """Weights whose greedy responses repeat themselves, and so can be drafted."""
+    return {name: tensor * 0.7 for name, tensor in lively_weights(SHAPE).items()}
+
+
+def drafting(config, **changes):
+    speculator = SuffixSpeculator(config, vocab_size=SHAPE.vocab_size, num_slots=16)
+    return make_engine(SHAPE, dull_weights(), speculator=speculator, **changes), speculator
+
+
+@pytest.fixture(scope="module")
+def requests():
+    return make_requests(SHAPE, groups=4, samples=4, max_new_tokens=150, temperature=0.3)
+
+
+@pytest.fixture(scope="module")
+def plain(requests):
+    return outputs(finish(make_engine(SHAPE, dull_weights()), requests))
+
+
+CASES = [
+    dataclasses.replace(EAGER, source=source, length=length, toggle=toggle, guard=guard, paths=paths)
+    for (source, paths), (length, toggle, guard) in itertools.product(
+        [("self", 1), ("grouped", 1), ("grouped", 3)],
+        [("fixed", "always", False), ("mba", "roofline", True), ("aimd", "batch", False), ("ladder", "always", True)],
+    )
+]
+
+
+@pytest.mark.parametrize("config", CASES, ids=lambda c: f"{c.source}-{c.paths}-{c.length}-{c.toggle}-{c.guard}")
+def test_no_policy_and_no_source_changes_a_token(config, requests, plain):
+    engine, _ = drafting(config)
+    assert same(outputs(finish(engine, requests)), plain)
+
+
+@pytest.mark.parametrize("changes", [{}, {"kv_capacity_tokens": 512}, {"max_running": 3}])
+def test_chunks_and_preemption_go_on_where_the_index_is(changes, requests, plain):
+    engine, _ = drafting(EAGER, **changes)
+    assert same(finish_in_chunks([engine], requests, 23), plain)
+
+
+def test_new_weights_begin_with_an_empty_index(requests, plain):
+    engine, speculator = drafting(EAGER)
+    finish(engine, requests)
+    assert speculator._index.groups()
+    engine.load_weights(1, dull_weights())
+    assert not speculator._index.groups()
+    assert same(outputs(finish(engine, requests)), plain)
+
+
+def test_a_group_drafts_for_its_own(requests):
+    """With drafts from siblings, what repeats between responses is accepted, and steps are saved."""
+
+    def accepted(source):
+        alike = [dataclasses.replace(r, temperature=0.0, max_new_tokens=100) for r in requests]
+        engine, _ = drafting(dataclasses.replace(EAGER, source=source), max_running=2)
+        results = finish(engine, alike).values()
+        return sum(r.accepted_tokens for r in results) / sum(len(r.tokens) for r in results), engine.load().steps
+
+    (alone, steps_alone), (together, steps_together) = accepted("self"), accepted("grouped")
+    assert together > max(alone, 0.6)
+    assert steps_together < steps_alone
+
+
+def test_an_abort_leaves_the_index_whole(requests):
+    engine, speculator = drafting(EAGER)
+    for request in requests:
+        engine.submit(request)
+    for _ in range(20):
+        engine.step()
+    engine.abort([request.id for request in requests[::2]])
+    finish(engine, [])
+    assert speculator._index.check_integrity() == ""
+
+
+@pytest.mark.parametrize(("step_s", "row_s"), [(4.0, 0.5), (0.0, 1.0)])
+def test_costs_are_those_of_the_passes(monkeypatch, step_s, row_s):
+    """Rows that cost a constant each, and a part that all share; time is what the passes say."""
+    clock = itertools.count()
+    now = [0.0]
+
+    def run(rows):
+        next(clock)
+        now[0] += step_s + row_s * rows
+
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    cost = measure(run, 64)
+    for batch, drafted in ((1, 0), (8, 24), (64, 0)):
+        expected = step_s + row_s * (batch + drafted)
+        assert cost.speculative_s(batch, 100, drafted=drafted, longest=8) == pytest.approx(expected)
+    assert np.isclose(cost.plain_s(4, 100), step_s + 4 * row_s)

@@ -54,19 +54,20 @@ def cold(store: Store, module: ModuleType | None, say: Say, passes: int = PASSES
         figures += [stated(f"{name}: the peer's resident memory", theirs, "B per token")]
     ends = [text[-DEPTH:] for text in store.live]
 
-    def ours(order: np.ndarray, asked: Asked) -> np.ndarray:
+    def our_spans(order: np.ndarray, asked: Asked) -> np.ndarray:
         return index.time_drafts(handles[order], asked.max_tokens, settings_of(asked))
 
-    def theirs(order: np.ndarray, asked: Asked) -> np.ndarray:
+    def their_spans(order: np.ndarray, asked: Asked) -> np.ndarray:
         return _peer_spans(peer, streams, ends, order, asked) if peer and streams else np.zeros(0)
 
     rng = np.random.default_rng(1)
     for asking in ASKING:
         for flush in (False, True):
             orders = [rng.permutation(len(handles)) for _ in range(passes)]
-            sides: list[list[list[float]]] = []
-            for side in (ours, theirs) if peer else (ours,):
-                sides.append([_percentiles(_pass(side, order, asking.asked, flush)) for order in orders])
+            sides = [
+                [_percentiles(_pass(side, order, asking.asked, flush)) for order in orders]
+                for side in ((our_spans, their_spans) if peer else (our_spans,))
+            ]
             say(f"{name}, {asking.name}: p50 {np.median([p[0] for p in sides[0]]):.2f} us")
             figures += _latencies(asking, sides, flush)
     return figures

@@ -1,10 +1,10 @@
 """Drafts from a store too large for the caches: each live request drafts at its own end, in random order.
 
-Bounds hold for passes one after the other; stated are also passes before which the caches were filled with something
-else.
+Bounds hold for passes of one side right after each other; stated are also passes before each of which the caches were
+filled with something else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -54,25 +54,29 @@ def cold(store: Store, module: ModuleType | None, say: Say, passes: int = PASSES
         figures += [stated(f"{name}: the peer's resident memory", theirs, "B per token")]
     ends = [text[-DEPTH:] for text in store.live]
 
-    def spans(asked: Asked, order: np.ndarray, flush: bool) -> list[list[float]]:
-        taken: list[list[float]] = []
-        if flush:
-            _fill_caches()
-        taken.append(_percentiles(index.time_drafts(handles[order], asked.max_tokens, settings_of(asked))))
-        if peer and streams:
-            if flush:
-                _fill_caches()
-            taken.append(_percentiles(_peer_spans(peer, streams, ends, order, asked)))
-        return taken
+    def our_spans(order: np.ndarray, asked: Asked) -> np.ndarray:
+        return index.time_drafts(handles[order], asked.max_tokens, settings_of(asked))
+
+    def their_spans(order: np.ndarray, asked: Asked) -> np.ndarray:
+        return _peer_spans(peer, streams, ends, order, asked) if peer and streams else np.zeros(0)
 
     rng = np.random.default_rng(1)
     for asking in ASKING:
         for flush in (False, True):
             orders = [rng.permutation(len(handles)) for _ in range(passes)]
-            sides = list(zip(*(spans(asking.asked, order, flush) for order in orders), strict=True))
+            sides = [
+                [_percentiles(_pass(side, order, asking.asked, flush)) for order in orders]
+                for side in ((our_spans, their_spans) if peer else (our_spans,))
+            ]
             say(f"{name}, {asking.name}: p50 {np.median([p[0] for p in sides[0]]):.2f} us")
             figures += _latencies(asking, sides, flush)
     return figures
+
+
+def _pass(side: Callable[[np.ndarray, Asked], np.ndarray], order: np.ndarray, asked: Asked, flush: bool) -> np.ndarray:
+    if flush:
+        _fill_caches()
+    return side(order, asked)
 
 
 def _fill_caches() -> None:

@@ -44,7 +44,7 @@ class Extent {
     if (mapped_) {
       if (mremap(data_, bytes_, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, room) == MAP_FAILED) throw std::bad_alloc();
     } else {
-      __builtin_memcpy(room, data_, bytes_);
+      if (bytes_ > 0) __builtin_memcpy(room, data_, bytes_);
       std::free(data_);
     }
     madvise(room, bytes, MADV_HUGEPAGE);

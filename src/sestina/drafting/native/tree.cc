@@ -83,8 +83,9 @@ class Tree {
     return static_cast<float>(edge.count + (edge.stamp == stamp_ ? limits_.own_weight : 0));
   }
 
-  // A token that a longer suffix offered is not offered again.
+  // A token that a longer suffix offered is not offered again; one that only streams without weight said is not at all.
   void offer(float prob, uint32_t token, uint32_t target, int32_t parent) {
+    if (prob <= 0) return;
     for (size_t i = 0; i < seen_; ++i)
       if (offered_[i] == token) return;
     offered_[seen_++] = token;

@@ -84,9 +84,12 @@ class ContextScheduler:
     def finished(self, entry: Entry) -> None:
         """See `Scheduler.finished`; the first to finish replaces the limit, later ones can only raise the estimate."""
         number, tokens = entry.id.group, entry.generated_tokens
-        group = self._groups[number]
+        group = self._groups.get(number)
+        if group is None:
+            return  # taken up complete, as was all of its group
         estimate = max(group.estimate, tokens) if group.finished else tokens
-        group.finished, group.open = True, group.open - 1
+        group.finished = True
+        group.open -= entry.num_chunks > 0  # what was taken up complete has never been pushed
         if estimate != group.estimate and group.rest:
             self._longest.put(number, -estimate)
         group.estimate = estimate

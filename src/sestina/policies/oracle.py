@@ -50,4 +50,4 @@ class OracleScheduler:
 
     def finished(self, entry: Entry) -> None:
         """See `Scheduler.finished`."""
-        del self._numbers[entry.id]
+        self._numbers.pop(entry.id, None)  # one taken up complete has none

@@ -25,7 +25,7 @@ from sestina.policies.events import (
 from sestina.policies.group import GroupScheduler
 from sestina.policies.instances import Instances
 from sestina.policies.oracle import OracleScheduler
-from sestina.policies.request_buffer import RequestBuffer
+from sestina.policies.request_buffer import Entry, RequestBuffer
 from sestina.policies.scheduler import Placement, Scheduler
 
 SchedulerKind: TypeAlias = Literal["group", "divided", "context", "oracle"]
@@ -99,16 +99,15 @@ class RolloutPlanner:
         assert offer.batch not in self._open_samples, f"batch {offer.batch} offered twice"
         self._open_samples[offer.batch] = sum(group.num_samples for group in offer.groups)
         entries = [entry for group in offer.groups for entry in self._buffer.add(offer.batch, group)]
-        commands = [command for begun in offer.begun for command in self._take_up(begun)]
+        taken_up = [self._buffer.take_up(each.request, each.generated_tokens, done=each.done) for each in offer.begun]
         for entry in entries:
             if entry.state == "waiting":
                 self._scheduler.push(entry)
-        return commands
+        done = [(entry, each) for entry, each in zip(taken_up, offer.begun, strict=True) if each.done]
+        return [command for each in done for command in self._finish_begun(*each)]
 
-    def _take_up(self, begun: Begun) -> list[Command]:
-        entry = self._buffer.take_up(begun.request, begun.generated_tokens, done=begun.done)
-        if not begun.done:
-            return []
+    def _finish_begun(self, entry: Entry, begun: Begun) -> list[Command]:
+        """A response was complete before its batch was offered: others of its group can be judged by it."""
         self._scheduler.finished(entry)
         if begun.rewarded:
             return self._rewarded(SampleRewarded(request=begun.request))

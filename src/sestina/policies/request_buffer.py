@@ -75,9 +75,14 @@ class RequestBuffer:
         return entries
 
     def take_up(self, request: RequestId, generated_tokens: int, *, done: bool) -> Entry:
-        """A waiting request goes on from what it has come to earlier; returns its entry."""
-        self.start(request, None)
-        return self.finish_chunk(request, generated_tokens, done=done)
+        """A request that nobody has begun here goes on from what it came to elsewhere; returns its entry."""
+        entry = self._entries[request]
+        assert not entry.num_chunks, f"request {request} was begun here"
+        entry.generated_tokens = generated_tokens
+        assert entry.remaining_tokens >= 0, f"request {request} grew past {entry.max_new_tokens} tokens"
+        assert done or entry.remaining_tokens, f"request {request} has no tokens left yet goes on"
+        entry.state = "done" if done else "waiting"
+        return entry
 
     def start(self, request: RequestId, instance: InstanceId | None) -> None:
         """A waiting request begins a chunk."""

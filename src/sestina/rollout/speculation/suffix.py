@@ -1,12 +1,14 @@
 """Drafts out of a suffix index: what followed the end of a text the last times that it occurred."""
 
 import itertools
+import time
 from dataclasses import dataclass
 
 import numpy as np
 
 from sestina.core.ids import RequestId
 from sestina.core.records import Finish
+from sestina.core.units import Seconds, TokenArray
 from sestina.drafting.drafts import DraftBuffers
 from sestina.drafting.index import DraftSettings, IndexSettings, SuffixIndex
 from sestina.policies.drafting.cost import StepCost
@@ -20,6 +22,12 @@ from sestina.rollout.speculation.policy import build_policy
 from sestina.rollout.speculation.speculator import Outcome
 
 _NOBODY = np.uint64(0)
+
+SHARE = 0.005
+"""Of a plain step's time, that deciding on it may take on average: after a decision against drafts, some steps pass."""
+
+MOST_REST = 64
+"""Steps that pass at most."""
 
 
 @dataclass(slots=True)
@@ -43,6 +51,8 @@ class SuffixSpeculator:
         self._handles = np.zeros(num_slots, np.int64)
         self._num_tokens = np.zeros(num_slots, np.int64)
         self._planned: tuple[StepView, StepPlan] | None = None
+        self._spent_s = 0.0
+        self._rest = 0
         self._forget()
 
     @property
@@ -60,6 +70,15 @@ class SuffixSpeculator:
 
     def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
         """See `Speculator.propose`."""
+        if self._rest:
+            self._rest -= 1
+            return None
+        began_s = time.perf_counter()
+        drafts = self._propose(table, slots, most)
+        self._spent_s = time.perf_counter() - began_s
+        return drafts
+
+    def _propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
         self._meet(table, slots)
         view = StepView(
             slots=slots.astype(np.int64),
@@ -81,28 +100,19 @@ class SuffixSpeculator:
         planned, self._planned = self._planned, None
         if planned is None or outcome.step.prefills:
             return
+        began_s = time.perf_counter()
         view, plan = planned
-        drafts, verified = outcome.step.drafts, outcome.verified
-        nothing = np.zeros(view.batch, np.int64)
-        drafted = nothing if drafts is None else np.minimum(drafts.counts, plan.lengths)
-        accepted = nothing if verified is None else np.minimum(verified.accepted, drafted)
-        self.policy.learn(
-            StepOutcome(
-                view=view,
-                plan=plan,
-                drafted=drafted,
-                accepted=accepted,
-                draft_tokens=0 if drafts is None else int(drafts.counts.sum()),
-                seconds=outcome.seconds,
-            )
-        )
+        # Without drafts the step would not have waited for the decision.
+        seconds = outcome.seconds if plan.speculate else max(outcome.seconds - self._spent_s, 0.0)
+        self.policy.learn(_account(view, plan, outcome, seconds))
+        if not plan.speculate and plan.reason != "control":
+            spent_s = self._spent_s + time.perf_counter() - began_s
+            self._rest = min(MOST_REST, int(spent_s / (SHARE * max(seconds, 1e-9))))
 
     def leave(self, job: Job, finish: Finish) -> None:
         """See `Speculator.leave`."""
         request = job.request
-        text = self._texts.get(request.id)
-        if text is None:
-            return
+        text = self._text(request.id, request.prompt)
         rest = job.known[len(request.prompt) + text.num_tokens :]
         self._index.append(np.array([text.handle]), np.array([text.num_tokens]), np.array([0, len(rest)]), rest)
         text.num_tokens += len(rest)
@@ -122,19 +132,19 @@ class SuffixSpeculator:
         """Find out which rows others have taken."""
         fresh = slots[self._keys[slots] != table.keys[slots]]
         for slot in fresh.tolist():
-            text = self._text(table, slot)
+            id = RequestId(int(table.groups[slot]), int(table.samples[slot]))
+            text = self._text(id, table.tokens[slot, : table.prompts[slot]])
             self._handles[slot], self._num_tokens[slot] = text.handle, text.num_tokens
         if len(fresh):
             self._keys[fresh] = table.keys[fresh]
             self.policy.start(fresh.astype(np.int64))
 
-    def _text(self, table: SlotTable, slot: int) -> _Text:
-        id = RequestId(int(table.groups[slot]), int(table.samples[slot]))
+    def _text(self, id: RequestId, prompt: TokenArray) -> _Text:
         if id not in self._texts:
             number = next(self._numbers)
             group = number if self._config.source == "self" else id.group
             if group not in self._groups:
-                self._index.start_group(group, table.tokens[slot, : table.prompts[slot]].copy())
+                self._index.start_group(group, prompt.copy())
                 self._groups.add(group)
             self._texts[id] = _Text(self._index.start_request(group, number))
         return self._texts[id]
@@ -148,6 +158,21 @@ class SuffixSpeculator:
         cells = np.repeat(table.prompts[slots] + self._num_tokens[slots] - bounds[:-1], counts) + np.arange(bounds[-1])
         self._index.append(self._handles[slots], self._num_tokens[slots], bounds, table.tokens[rows, cells])
         self._num_tokens[slots] = known
+
+
+def _account(view: StepView, plan: StepPlan, outcome: Outcome, seconds: Seconds) -> StepOutcome:
+    """Return what a step came to, as policies take it; nodes of a tree beyond the planned length do not count."""
+    drafts, verified = outcome.step.drafts, outcome.verified
+    nothing = np.zeros(view.batch, np.int64)
+    drafted = nothing if drafts is None else np.minimum(drafts.counts, plan.lengths)
+    return StepOutcome(
+        view=view,
+        plan=plan,
+        drafted=drafted,
+        accepted=nothing if verified is None else np.minimum(verified.accepted, drafted),
+        draft_tokens=0 if drafts is None else int(drafts.counts.sum()),
+        seconds=seconds,
+    )
 
 
 def _padded(found: DraftBuffers, *, trees: bool) -> Drafts | None:

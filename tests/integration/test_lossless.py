@@ -1,4 +1,4 @@
-"""Scheduling changes no token and no weight: same seed, same batch hash, same bits after two steps."""
+"""Scheduling and drafting change no token and no weight: same seed, same batch hash, same bits after two steps."""
 
 from collections import Counter
 
@@ -64,6 +64,26 @@ def test_the_journal_of_context_replays(context):
     [segment] = read_journal(context.dir / "journal.jsonl")
     assert replay(segment, build_planner("context", chunk_tokens=16, seed=0)) is None
     assert replay(segment, build_planner("divided", chunk_tokens=16, seed=0)) is not None
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        {"draft__source": "grouped", "draft__length": "fixed", "draft__guard": "false", "draft__min_token_prob": 0},
+        pytest.param(
+            {"draft__source": "self", "draft__length": "fixed", "draft__guard": "false", "draft__paths": 3},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_drafting_changes_the_steps_and_nothing_else(tmp_path, model, divided, draft):
+    """Chunks of 16 tokens on three instances: texts come and go, and every instance drafts from what it has seen."""
+    run = train(tmp_path / "run", model, **draft)
+    assert run.code == 0, run.output
+    assert run.metric("rollout/tokens_crc32") == divided.metric("rollout/tokens_crc32")
+    assert run.model(2) == divided.model(2)
+    assert min(run.metric("spec/accepted_tokens")) > 0
+    assert max(divided.metric("spec/drafted_tokens")) == 0
 
 
 @pytest.mark.slow

@@ -65,7 +65,6 @@ class Correspondent:
             return None
         self._responses.counts["lost_exchanges"] += self._under_way is not None
         self._under_way = None
-        self._turn = {group: None for group in self._turn if group in self._responses.groups}
         ask = self._ask(now)
         return encode(ask) if ask else None
 
@@ -93,6 +92,7 @@ class Correspondent:
 
     def _ask(self, now: Seconds) -> Ask | None:
         draft, room, told = RowsDraft(), self._responses.has_room(), 0
+        self._turn = {group: None for group in self._turn if group in self._responses.groups}
         registered, fetched = list[RegisterGroup](), list[CacheState]()
         for group in self._turn:
             entry = self._responses.groups[group]

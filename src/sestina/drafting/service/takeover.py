@@ -55,6 +55,11 @@ def _wants(responses: Responses, row: _Row) -> bool:
     if stream.severed:
         return False
     if stream.log is not None:
+        said = memoryview(stream.log)[row.offset * TOKEN_BYTES : row.end * TOKEN_BYTES]
+        if said != row.tokens[: len(said)]:
+            responses.counts["conflicts"] += 1
+            stream.sever()
+            return False
         stream.note_known(max(stream.known, row.end))
     if row.end <= stream.count:
         responses.counts["rows_known"] += 1

@@ -122,6 +122,11 @@ class DraftClient:
         return [link.server_counts for link in self._links]
 
     @property
+    def num_replies(self) -> int:
+        """Replies taken in, of all servers."""
+        return sum(link.num_replies for link in self._links)
+
+    @property
     def num_unsent_tokens(self) -> int:
         """Tokens said here that servers may lack."""
         return self._responses.num_unsent_tokens

@@ -46,6 +46,7 @@ class Correspondent:
         self._number = 0
         self._next_s: Seconds = 0.0
         self._under_way: _UnderWay | None = None
+        self.num_replies = 0
         self.server_counts: dict[str, int] = {}
         """Of the last reply."""
         self.last_error = ""
@@ -137,6 +138,7 @@ class Correspondent:
             groups[group].alien = True
             self._responses.counts["alien_groups"] += 1
         self.server_counts = reply.counters
+        self.num_replies += 1
 
     def _note_state(self, state: GroupState, *, latest: bool) -> bool:
         entry = self._responses.groups.get(state.group)

@@ -21,6 +21,8 @@ from sestina.drafting.service.wire import MAX_PROMPT_TOKENS, MAX_TTL_S, TOKEN_BY
 
 RERUNS = 1 << 40
 """Requests of the index from here on are responses that began again, before the end of what it had of them."""
+OTHERS_SHARE = 7 / 8
+"""Of the index's memory limit: what servers send is taken over until then; the rest is for what is decoded here."""
 LOOK_S = 1.0
 """Between two looks for groups past their time."""
 
@@ -82,7 +84,7 @@ class Responses:
         for handle in handles.tolist():
             if not self._stream(handle).running:
                 raise NotFoundError(f"handle {handle}: its request was stopped")
-        self.index.append(handles, offsets, bounds, tokens)
+        self._with_room(lambda: self.index.append(handles, offsets, bounds, tokens))
         view, ends = memoryview(raw(tokens)), bounds.tolist()
         for handle, offset, start, end in zip(handles.tolist(), offsets.tolist(), ends, ends[1:], strict=False):
             stream = self._by_handle[handle]
@@ -118,7 +120,7 @@ class Responses:
 
     def has_room(self) -> bool:
         """Return whether the index may take over more, after dropping what nothing runs in."""
-        limit = self.index.settings.memory_limit_bytes
+        limit = self.index.settings.memory_limit_bytes * OTHERS_SHARE
         while self.index.num_bytes > limit:
             if not self._drop_idle():
                 return False

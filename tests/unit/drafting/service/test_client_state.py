@@ -6,6 +6,7 @@ import pytest
 from sestina.drafting.errors import ExistsError, IndexFullError, NotFoundError, OutOfRangeError
 from sestina.drafting.service.entries import GroupEntry
 from sestina.drafting.service.exchange import reply_to
+from sestina.drafting.service.responses import OTHERS_SHARE
 from sestina.drafting.service.wire import encode
 from tests.unit.drafting.service.helpers import PATIENCE_S, VOCAB, Client, exchange, settle, store_of, texts_of, tokens
 
@@ -155,8 +156,9 @@ def test_groups_are_dropped_after_their_time_unless_something_runs_in_them():
         client.start(1, 0)
 
 
-def test_an_index_over_its_limit_drops_what_nothing_runs_in_then_takes_over_nothing():
-    store, writer, reader = store_of(), Client(), Client(memory_limit_bytes=600_000)
+def test_an_index_at_its_limit_drops_what_nothing_runs_in_then_takes_over_nothing_and_still_decodes():
+    limit = 2_200_000
+    store, writer, reader = store_of(), Client(), Client(memory_limit_bytes=limit)
     for client in (writer, reader):
         for group in range(2):
             client.register(group, [9])
@@ -169,13 +171,25 @@ def test_an_index_over_its_limit_drops_what_nothing_runs_in_then_takes_over_noth
     settle([writer, reader], store, 10.0)
     assert reader.index.groups == [1]
     assert reader.responses.counts["dropped_for_memory"] == 1
-    before = reader.index.num_bytes
-    writer.append(1, 0, 20_000, text[20_000:])
-    settle([writer, reader], store, 20.0)
-    assert reader.index.num_bytes == before
-    reader.append(1, 7, 0, [1, 2, 3])
+    for start in range(20_000, 40_000, 1000):
+        writer.append(1, 0, start, text[start : start + 1000])
+        settle([writer, reader], store, start, rounds=2)
+        reader.append(1, 7, (start - 20_000) // 1000, [1])
+    assert 20_000 < len(held(reader, 1)[0]) < 39_000
+    assert limit * OTHERS_SHARE < reader.index.num_bytes < limit
+    assert held(reader, 1)[7] == [1] * 20
+
+
+def test_an_index_that_is_full_of_what_runs_refuses():
+    client = Client(memory_limit_bytes=100_000)
+    client.register(0, [9])
+    client.start(0, 0)
+    client.append(0, 0, 0, np.random.default_rng(0).integers(0, VOCAB, 20_000).tolist())
     with pytest.raises(IndexFullError):
-        reader.register(2, [9])
+        client.append(0, 0, 20_000, [1])
+    with pytest.raises(IndexFullError):
+        client.register(1, [9])
+    assert held(client)[0] == list(client.responses.groups[0].streams[0].log[::4])
 
 
 def test_what_is_asked_wrongly_is_refused(pair):

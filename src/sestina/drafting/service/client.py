@@ -48,6 +48,9 @@ class DraftClient:
         self._links = [Correspondent(self._responses, settings or ClientSettings()) for _ in servers]
         self._context = zmq.Context()
         self._sockets = [_connect(self._context, address, keys) for address in servers]
+        self._poller = zmq.Poller()
+        for socket in self._sockets:
+            self._poller.register(socket, zmq.POLLIN)
 
     def register_group(self, group: GroupId, prompt: TokenArray, ttl_s: Seconds) -> None:
         """Hold a group, here and at its server, until nothing runs in it for `ttl_s`; again is no error.
@@ -103,6 +106,10 @@ class DraftClient:
             asked = link.compose(now)
             if asked is not None:
                 self._send(link, socket, asked)
+
+    def wait(self, limit_s: Seconds) -> None:
+        """Sleep until a server has replied, at most `limit_s`: for an engine with nothing to decode."""
+        self._poller.poll(limit_s * 1000)
 
     def _send(self, link: Correspondent, socket: "zmq.Socket[bytes]", asked: bytes) -> None:
         try:

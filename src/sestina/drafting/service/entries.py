@@ -88,6 +88,11 @@ class GroupEntry:
         """Add what the server may lack; False when not all had room."""
         for request in self.unsent:
             stream = self.streams[request]
+            if stream.num_said - stream.known <= MAX_RUN_TOKENS:
+                if draft.full:
+                    return False
+                draft.add(self.group, request, stream.known, (stream.log or b"")[stream.known * TOKEN_BYTES :])
+                continue
             with memoryview(stream.log or b"") as log:
                 for start in range(stream.known, stream.num_said, MAX_RUN_TOKENS):
                     if draft.full:

@@ -40,6 +40,7 @@ class Exchange:
     def __init__(self, store: DraftStore, now: Seconds) -> None:
         self._store = store
         self._now = now
+        self._held: dict[int, GroupTexts] = {}
         self._unknown: set[int] = set()
         self._full: set[int] = set()
         self._alien: list[int] = []
@@ -58,7 +59,7 @@ class Exchange:
         level = {group: held for group, held, _, end in self._fetched if end == held.end}
         receipts = [self._update_cst(*row) for row in each_row(ask.updates)]
         states = [
-            GroupState(group=group, epoch=held.epoch, start=start, end=held.end if group in level else end)
+            GroupState(group, held.epoch, start, held.end if group in level else end)
             for group, held, start, end in self._fetched
         ]
         return Answer(
@@ -69,7 +70,7 @@ class Exchange:
             unknown=sorted(self._unknown - self._full),
             full=sorted(self._full),
             alien=self._alien,
-            counters={**self._store.counts, "groups": len(self._store.groups), "bytes": self._store.num_bytes},
+            counters={**self._store.counts, "groups": self._store.num_groups, "bytes": self._store.num_bytes},
         )
 
     def _register_group(self, asked: RegisterGroup) -> None:
@@ -90,27 +91,31 @@ class Exchange:
         if held is None:
             self._unknown.add(cache.group)
             return
+        self._held[cache.group] = held
         start = cache.cursor if cache.epoch == held.epoch and cache.cursor <= held.end else 0
         self._fetched.append((cache.group, held, start, held.copy_since(start, cache.group, draft)))
 
     def _update_cst(self, group: int, request: int, prev_token_count: int, tokens: memoryview) -> Receipt | None:
-        held, counts = self._store.find(group, self._now), self._store.counts
+        held, counts = self._held.get(group) or self._store.find(group, self._now), self._store.counts
         if group in self._alien:
             return None
         if held is None:
             self._unknown.add(group)
             return None
         count, conflict = held.count(request), False
+        end = prev_token_count + len(tokens) // TOKEN_BYTES
         if prev_token_count > count:
             counts["gaps"] += 1
-        elif held.differs(request, prev_token_count, tokens):
+        elif prev_token_count < count and held.differs(request, prev_token_count, tokens):
             counts["conflicts"] += 1
             conflict = True
-        elif prev_token_count + len(tokens) // TOKEN_BYTES <= count:
+        elif end <= count:
             counts["duplicates"] += 1
         elif not self._store.extend(held, request, prev_token_count, tokens, self._now):
             self._full.add(group)
-        return Receipt(group=group, request=request, epoch=held.epoch, count=held.count(request), conflict=conflict)
+        else:
+            count = end
+        return Receipt(group, request, held.epoch, count, conflict)
 
 
 def _check_tokens(ask: Ask, vocab_size: int) -> None:

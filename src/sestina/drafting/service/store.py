@@ -27,6 +27,11 @@ class DraftStore:
         self._sweep_at: Seconds = 0.0
 
     @property
+    def num_groups(self) -> int:
+        """Groups held."""
+        return len(self._groups)
+
+    @property
     def groups(self) -> list[int]:
         """Groups held, the longest unused first."""
         return list(self._groups)
@@ -69,6 +74,8 @@ class DraftStore:
             self.counts["expired_groups"] += 1
 
     def _make_room(self, num_bytes: int, now: Seconds) -> bool:
+        if self.num_bytes + num_bytes <= self.settings.memory_limit_bytes:
+            return True
         while self._groups and self.num_bytes + num_bytes > self.settings.memory_limit_bytes:
             group, oldest = next(iter(self._groups.items()))
             if now - oldest.used_s < self.settings.idle_s:

@@ -53,13 +53,20 @@ class GroupTexts:
         fresh = tokens[(count - offset) * TOKEN_BYTES :]
         end = count + len(fresh) // TOKEN_BYTES
         for start in range(count, end, MAX_RUN_TOKENS):
-            self._runs.extend((request, start, min(MAX_RUN_TOKENS, end - start)))
+            length = end - start
+            self._runs.extend((request, start, length if length < MAX_RUN_TOKENS else MAX_RUN_TOKENS))
             self.num_bytes += RUN_BYTES
         text += fresh
         self.num_bytes += int(len(fresh) * GROWTH)
 
     def copy_since(self, cursor: int, group: int, draft: RowsDraft) -> int:
         """Add the log from a cursor on, one row for each response, as far as there is room; returns where it ends."""
+        if cursor == self.end - 1:  # What is most often asked, at little cost.
+            request, first, length = self._runs[-RUN:]
+            draft.add(group, request, first, self._texts[request][first * TOKEN_BYTES : (first + length) * TOKEN_BYTES])
+            return cursor + 1
+        if cursor == self.end:
+            return cursor
         room = BATCH_BYTES - draft.num_bytes
         runs = self._runs[cursor * RUN : (cursor + max(0, room) // TOKEN_BYTES + 1) * RUN].tolist()
         spans: dict[int, tuple[int, int]] = {}

@@ -83,7 +83,7 @@ class GroupState(_Row, frozen=True):
 
 
 class Receipt(_Row, frozen=True):
-    """The server has `count` tokens of a response that was updated: fewer than sent after a gap."""
+    """The server has `count` tokens of a response that was updated: fewer than sent after a gap, or without memory."""
 
     group: Natural
     request: Natural
@@ -125,7 +125,10 @@ class RowsDraft:
     """Rows under construction, up to BATCH_BYTES."""
 
     def __init__(self) -> None:
-        self._columns: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
+        self._groups: list[int] = []
+        self._requests: list[int] = []
+        self._offsets: list[int] = []
+        self._lengths: list[int] = []
         self._tokens = bytearray()
         self.num_bytes = 0
 
@@ -135,8 +138,10 @@ class RowsDraft:
 
     def add(self, group: int, request: int, offset: int, tokens: bytes | bytearray | memoryview) -> None:
         """Add one row."""
-        for column, value in zip(self._columns, (group, request, offset, len(tokens) // TOKEN_BYTES), strict=True):
-            column.append(value)
+        self._groups.append(group)
+        self._requests.append(request)
+        self._offsets.append(offset)
+        self._lengths.append(len(tokens) // TOKEN_BYTES)
         self._tokens += tokens
         self.num_bytes += ROW_BYTES + len(tokens)
 
@@ -147,7 +152,7 @@ class RowsDraft:
 
     def rows(self) -> Rows:
         """Return what was added."""
-        return Rows(*self._columns, bytes(self._tokens))
+        return Rows(self._groups, self._requests, self._offsets, self._lengths, bytes(self._tokens))
 
 
 def encode(message: Ask | Reply) -> bytes:

@@ -109,7 +109,7 @@ class DraftClient:
 
     def wait(self, limit_s: Seconds) -> None:
         """Sleep until a server has replied, at most `limit_s`: for an engine with nothing to decode."""
-        self._poller.poll(limit_s * 1000)
+        self._poller.poll(int(limit_s * 1000))
 
     def _send(self, link: Correspondent, socket: "zmq.Socket[bytes]", asked: bytes) -> None:
         try:

@@ -12,6 +12,7 @@ from sestina.drafting.service.responses import Responses
 from sestina.drafting.service.settings import ClientSettings
 from sestina.drafting.service.takeover import take_over
 from sestina.drafting.service.wire import (
+    BATCH_BYTES,
     ROW_BYTES,
     Answer,
     Ask,
@@ -89,7 +90,7 @@ class Correspondent:
         self._take(reply, now, latest=latest)
         if under_way is not None and latest:
             self._under_way = None
-            self._rotate(min(under_way.num_told, len(reply.states) + len(reply.unknown) + len(reply.full)), under_way)
+            self._rotate(min(under_way.num_told, reply.num_fetched), under_way)
 
     def _ask(self, now: Seconds) -> Ask | None:
         draft, room, told = RowsDraft(), self._responses.has_room(), 0
@@ -97,18 +98,18 @@ class Correspondent:
         registered, fetched = list[RegisterGroup](), list[CacheState]()
         for group in self._turn:
             entry = self._responses.groups[group]
-            if draft.full:
+            if draft.num_bytes >= BATCH_BYTES:
                 break
             if entry.alien or now < entry.paused_until:
                 told += 1
                 continue
-            draft.spend(ROW_BYTES)
+            draft.num_bytes += ROW_BYTES
             if not entry.registered:
-                draft.spend(len(entry.prompt))
+                draft.num_bytes += len(entry.prompt)
                 registered.append(RegisterGroup(group, entry.ttl_s, entry.prompt))
             if room:
                 fetched.append(CacheState(group, entry.epoch, entry.cursor))
-            told += entry.copy_unsent(draft)
+            told += entry.copy_unsent(draft) if entry.unsent else 1
         rows = draft.rows()
         if not (registered or fetched or rows.groups):
             return None

@@ -41,6 +41,7 @@ class Exchange:
         self._store = store
         self._now = now
         self._held: dict[int, GroupTexts] = {}
+        self._fresh: set[int] = set()
         self._unknown: set[int] = set()
         self._full: set[int] = set()
         self._alien: list[int] = []
@@ -50,20 +51,23 @@ class Exchange:
         """Register, fetch, update."""
         for asked in ask.registered:
             self._register_group(asked)
-        draft = RowsDraft()
+        draft, num_fetched = RowsDraft(), 0
         for cache in ask.fetched:
             if draft.full:
                 break
             self._fetch_cst(cache, draft)
+            num_fetched += 1
         # A client that is level gets a cursor behind what it brings itself.
         level = {group: held for group, held, _, end in self._fetched if end == held.end}
         receipts = [self._update_cst(*row) for row in each_row(ask.updates)]
         states = [
             GroupState(group, held.epoch, start, held.end if group in level else end)
             for group, held, start, end in self._fetched
+            if start != held.end or group in self._fresh
         ]
         return Answer(
             number=ask.number,
+            num_fetched=num_fetched,
             states=states,
             rows=draft.rows(),
             receipts=[receipt for receipt in receipts if receipt],
@@ -92,6 +96,8 @@ class Exchange:
             self._unknown.add(cache.group)
             return
         self._held[cache.group] = held
+        if cache.epoch != held.epoch:
+            self._fresh.add(cache.group)
         start = cache.cursor if cache.epoch == held.epoch and cache.cursor <= held.end else 0
         self._fetched.append((cache.group, held, start, held.copy_since(start, cache.group, draft)))
 

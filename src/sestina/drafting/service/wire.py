@@ -97,7 +97,10 @@ class Answer(_Row, frozen=True, tag="answer"):
     """A server's frame."""
 
     number: Natural
+    num_fetched: Natural
+    """Groups that were fetched, of those asked for, from the first on; the others had no room."""
     states: list[GroupState]
+    """Of those of which there is something new."""
     rows: Rows
     receipts: list[Receipt]
     unknown: list[Natural]
@@ -131,10 +134,7 @@ class RowsDraft:
         self._lengths: list[int] = []
         self._tokens = bytearray()
         self.num_bytes = 0
-
-    def spend(self, num_bytes: int) -> None:
-        """Count what else the frame carries."""
-        self.num_bytes += num_bytes
+        """To which whoever fills the frame adds what else it carries."""
 
     def add(self, group: int, request: int, offset: int, tokens: bytes | bytearray | memoryview) -> None:
         """Add one row."""

@@ -95,6 +95,18 @@ def test_tokens_that_a_server_shows_to_differ_are_not_sent(pair, store):
     assert (third.responses.counts["conflicts"], third.responses.num_unsent_tokens) == (1, 0)
 
 
+def test_rows_that_would_leave_a_gap_have_the_group_fetched_anew(pair, store):
+    first, second = pair
+    first.start(0, 5)
+    first.append(0, 5, 0, [1, 2, 3])
+    exchange(first, store, 10.0)
+    second.responses.groups[0].cursor = 1
+    first.append(0, 5, 3, [4])
+    settle(pair, store, 20.0)
+    assert second.responses.counts["gaps"] == 1
+    assert held(second) == {5: [1, 2, 3, 4]}
+
+
 def test_a_lost_exchange_is_said_again_with_what_came_since(pair, store):
     client = pair[0]
     client.start(0, 5)

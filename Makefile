@@ -23,7 +23,7 @@ quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-engine bench-packing bench-rollout bench-sglang bench-speculation bench-quickstart docs hooks clean distclean
+.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-draft-service bench-engine bench-packing bench-rollout bench-sglang bench-speculation bench-quickstart docs hooks clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -62,10 +62,13 @@ fmt: $(DEV) ## format everything, and mend what ruff can
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(SOURCES) $(DRIVERS)
 
-bench: bench-drafting bench-engine bench-packing bench-rollout bench-sglang bench-speculation bench-quickstart ## every bench
+bench: bench-drafting bench-draft-service bench-engine bench-packing bench-rollout bench-sglang bench-speculation bench-quickstart ## every bench
 
 bench-drafting: $(RUNTIME) ## the suffix index, against arctic-inference where .venv has it
 	$(BIN)/python launch/bench.py drafting $(ARGS)
+
+bench-draft-service: $(RUNTIME) ## the draft service on loopback
+	$(BIN)/python launch/bench.py draft_service $(ARGS)
 
 bench-engine: $(RUNTIME) ## the embedded engine against transformers' generate
 	$(BIN)/python launch/bench.py engine $(ARGS)

@@ -51,6 +51,7 @@ RUNTIME = [
     "msgspec>=0.20,<1",
     "numpy>=2,<3",
     "pyarrow>=18",
+    "pyzmq>=26,<28",  # draft servers; with libzmq's CURVE
     "aiohttp>=3.11,<4",  # SGLang servers: many long calls at once, at little cost each
     "jaxtyping>=0.3",
     "math-verify>=0.8,<0.10",

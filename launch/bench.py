@@ -18,7 +18,18 @@ def main() -> int:
     """Measure one target, or report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "target", choices=["drafting", "engine", "packing", "rollout", "quickstart", "sglang", "speculation", "report"]
+        "target",
+        choices=[
+            "drafting",
+            "draft_service",
+            "engine",
+            "packing",
+            "rollout",
+            "quickstart",
+            "sglang",
+            "speculation",
+            "report",
+        ],
     )
     parser.add_argument("--out", type=Path, default=Path("out/measurements"), help="folder of measurements")
     parser.add_argument("--page", type=Path, default=Path("docs/measurements.md"), help="what report writes")

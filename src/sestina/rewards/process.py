@@ -11,12 +11,10 @@ from typing import Self
 from sestina.core.errors import DeadlineError
 from sestina.core.units import Seconds
 from sestina.rewards.messages import LENGTH_BYTES, Answer, answer
+from sestina.transport.parent import environment
 
 STDIN, STDERR = 0, 2
 COMMAND = (sys.executable, "-m", "sestina.rewards.worker")
-
-LAUNCHER_PREFIXES = ("PMI", "MPI", "HYDRA_", "OMPI_")
-"""What MPI launchers tell a rank by environment; a worker that inherited it would look like that rank."""
 
 LEAVE_LIMIT_S = 2.0
 """For a worker asked to leave, before it is killed."""
@@ -49,7 +47,7 @@ class WorkerProcess(asyncio.SubprocessProtocol):
     async def spawn(cls) -> Self:
         """Start a process."""
         loop = asyncio.get_running_loop()
-        _, process = await loop.subprocess_exec(cls, *COMMAND, env=_environment(), process_group=0)
+        _, process = await loop.subprocess_exec(cls, *COMMAND, env=environment(), process_group=0)
         return process
 
     async def ask(self, frame: bytes, limit_s: Seconds) -> Answer:
@@ -127,8 +125,3 @@ class WorkerProcess(asyncio.SubprocessProtocol):
     def _settle(self, body: bytes | None) -> None:
         if not self._answer.done():
             self._answer.set_result(body)
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
-    return kept | {"OMP_NUM_THREADS": "1"}

@@ -31,7 +31,9 @@ def on_servers(folder, model, **changes):
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory, slurm_model):
     """The same on this machine, with embedded engines."""
-    return train(tmp_path_factory.mktemp("embedded") / "run", slurm_model, BASE, run__steps=STEPS, run__checkpoint_every=1, **TWO)
+    return train(
+        tmp_path_factory.mktemp("embedded") / "run", slurm_model, BASE, run__steps=STEPS, run__checkpoint_every=1, **TWO
+    )
 
 
 def assert_equal_tokens(job, embedded):

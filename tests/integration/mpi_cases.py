@@ -12,6 +12,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 
+from sestina.controller import ranks as ranks_module
 from sestina.controller.ranks import Ranks
 from sestina.core.errors import DeadlineError
 from sestina.transport.link import Link
@@ -97,18 +98,21 @@ def a_message_nobody_takes_has_a_deadline(world):
     return "no deadline"
 
 
+def serve_to_the_end(link):
+    orders = []
+    while not any(isinstance(order, Stop) for order in orders):
+        orders += link.poll(lambda: Heartbeat(phase="at work"))
+        link.rest()
+    link.send(Bye())
+    link.close(10)
+
+
 def answers_find_who_asked(world):
     """An answer may come before it is asked for; one that never comes is named; the last word ends the pings."""
     if world.rank > 0:
         link = Link(world, silence_s=20)
         link.send(WeightsJoined())
-        orders = []
-        while not any(isinstance(order, Stop) for order in orders):
-            orders += link.poll(lambda: Heartbeat(phase="at work"))
-            link.rest()
-        link.send(Bye())
-        link.close(10)
-        return None
+        return serve_to_the_end(link)
 
     async def ask():
         ranks = Ranks(world, silence_s=20)
@@ -163,6 +167,27 @@ def silence_is_noticed_by_the_controller(world):
             return str(error)
 
     return asyncio.run(listen())
+
+
+def a_busy_rank_keeps_nobody_from_hearing(world):
+    """The rollout rank takes nothing for more pings than MPICH can hold; a rank that hears too little ends the world."""
+    if world.rank > 0:
+        link = Link(world, silence_s=3)
+        if world.role == "rollout":
+            time.sleep(5)
+        link.send(WeightsJoined())
+        return serve_to_the_end(link)
+
+    async def wait():
+        ranks = Ranks(world, silence_s=20)
+        pump = asyncio.create_task(ranks.pump())
+        await ranks.ask(1, None, WeightsJoined, 20, "to have worked")
+        await ranks.stop_all(10)
+        pump.cancel()
+        return "all is well"
+
+    ranks_module.HEARTBEAT_S = 0.005
+    return asyncio.run(wait())
 
 
 CASES = {name: case for name, case in globals().items() if name[0].islower() and hasattr(case, "__code__")}

@@ -58,3 +58,7 @@ def test_silence_is_noticed_by_the_rank():
 
 def test_silence_is_noticed_by_the_controller():
     assert play("silence_is_noticed_by_the_controller") == "waited 0.5 s for a sign of life from rollout 0 (rank 1)"
+
+
+def test_a_busy_rank_keeps_nobody_from_hearing():
+    assert play("a_busy_rank_keeps_nobody_from_hearing", "rollout", "trainer") == "all is well"

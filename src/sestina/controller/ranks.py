@@ -30,6 +30,8 @@ class Ranks:
         self._early: dict[tuple[int, type[Message]], Message] = {}
         """Answers that came before they were asked for: a rank says by itself that it is ready."""
         self._heard_s: dict[int, Seconds] = {}
+        self._spoke: set[int] = set()
+        """Who has said something since the last ping."""
         self._pinged_s = time.monotonic()
         self._leaving = False
         self.layout: Layout = world.layout
@@ -98,6 +100,7 @@ class Ranks:
 
     def _take(self, rank: int, message: Message, now: Seconds) -> None:
         self._heard_s[rank] = now
+        self._spoke.add(rank)
         match message:
             case ChunkEnded():
                 assert self.on_chunk is not None, "a chunk ended that nobody sent"
@@ -114,12 +117,18 @@ class Ranks:
                 self._early[rank, type(message)] = message
 
     def _check_life(self, now: Seconds) -> None:
-        """Ranks that owe an answer have that answer's deadline instead."""
+        """Ranks that owe an answer have that answer's deadline instead.
+
+        Only who speaks is pinged: what a rank that is busy for minutes does not take fills the few cells of shared memory
+        that MPICH keeps for all that the controller sends, and then nobody hears from it.
+        """
         if self._leaving or now - self._pinged_s < HEARTBEAT_S:
             return
         self._pinged_s = now
         owing = {rank for rank, _ in self._answers}
-        for rank, heard_s in self._heard_s.items():
+        for rank in self._spoke:
             self.send(rank, Ping())
+        self._spoke.clear()
+        for rank, heard_s in self._heard_s.items():
             if rank not in owing and now - heard_s > self._silence_s:
                 raise DeadlineError(f"a sign of life from {self.layout.name(rank)}", self._silence_s)

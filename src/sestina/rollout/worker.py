@@ -44,7 +44,6 @@ class RolloutWorker:
         self._keep_on = self._device if config.engine.kind == "torch" else torch.device("cpu")
         link.announce("building the engine")
         self._engine: Engine = build_engine(config)
-        link.resume()
         self._updates: tuple[UpdateGroup, WeightLayout] | None = None
         self._stopped = False
 
@@ -94,7 +93,6 @@ class RolloutWorker:
             store, rank=message.rank, world_size=message.world_size, device=self._device, limit_s=limit_s
         )
         self._updates = group, message.layout
-        self._link.resume()
         self._link.send(WeightsJoined())
 
     def _receive(self, message: ReceiveWeights) -> None:
@@ -113,7 +111,6 @@ class RolloutWorker:
 
     def _load(self, version: Version, tensors: dict[str, torch.Tensor], start: Seconds) -> None:
         self._engine.load_weights(version, tensors)
-        self._link.resume()
         num_bytes = sum(tensor.nbytes for tensor in tensors.values())
         self._link.send(WeightsLoaded(version=version, num_bytes=num_bytes, seconds=time.monotonic() - start))
 

@@ -82,7 +82,6 @@ def _lead(rank: _Orders, link: Link, world: World, silence_s: Seconds) -> None:
                 return
             link.announce(type(order).__name__)
             answer = rank.carry_out(order)
-            link.resume()
             link.send(answer)
 
 

@@ -20,7 +20,7 @@ class Link:
         self._mailbox = Mailbox(world.comm)
         self._controller = world.layout.controller
         self._silence_s = silence_s
-        self._heard_s = self._beaten_s = time.monotonic()
+        self._heard_s = self._beaten_s = self._polled_s = time.monotonic()
         self._pause = Pause(IDLE_SLEEP_S)
         self.send(Hello(role=world.role, index=world.index, **whoami()))
         self._mailbox.flush()
@@ -33,9 +33,12 @@ class Link:
     def poll(self, heartbeat: Callable[[], Message]) -> list[Message]:
         """Return what the controller sent, pings left out; never waits. Sends what `heartbeat` returns when one is due.
 
-        Raises DeadlineError when the controller has been silent for too long.
+        Raises DeadlineError when the controller has been silent for too long. It answers signs of life, so that time in
+        which this rank did other work and gave none counts little.
         """
         now = time.monotonic()
+        self._heard_s += max(0.0, now - self._polled_s - HEARTBEAT_S)
+        self._polled_s = now
         if now - self._beaten_s >= HEARTBEAT_S:
             self._beaten_s = now
             self.send(heartbeat())
@@ -55,10 +58,6 @@ class Link:
     def rest(self) -> None:
         """Sleep a little, longer while nothing comes: for a rank that has nothing to do."""
         time.sleep(self._pause.next_s())
-
-    def resume(self) -> None:
-        """Forgive the controller's silence during work that kept this rank from listening."""
-        self._heard_s = time.monotonic()
 
     def close(self, limit_s: Seconds) -> None:
         """Return when everything queued has left; raises DeadlineError after `limit_s`."""

@@ -284,6 +284,11 @@ cancel_jobs() {
     sleep 0.1
   done
 }
+end_daemons() {
+  end_nodes
+  end slurmctld
+  end munged
+}
 end_strays() { # processes of this cluster's jobs that escaped their daemon
   local path pid
   for path in /proc/[0-9]*; do
@@ -325,6 +330,8 @@ up() {
   for ((k = 0; k < GPUS; k++)); do ln -sfn /dev/null "$DIR/dev/nvidia$k"; done
   if [[ ! -s $DIR/etc/munge.key ]]; then (umask 077 && head -c 1024 /dev/urandom >"$DIR/etc/munge.key"); fi
   network_up
+  # What a start that failed left running would be in the way of the next; a network may be another cluster's.
+  alive munged || alive slurmctld || trap end_daemons EXIT
   alive munged || start_munge
   alive slurmctld || start_control
   for ((k = 1; k <= NODES; k++)); do
@@ -339,6 +346,7 @@ up() {
   done
   usable || die "not all nodes became usable: $(sinfo -h -N -o '%N %T %E;'); see $DIR/log"
   echo "export SLURM_CONF=$SLURM_CONF" >"$DIR/env.sh"
+  trap - EXIT
   log "$NODES nodes of $CPUS CPUs and $GPUS GPUs are up"
   echo ". $DIR/env.sh"
 }

@@ -170,7 +170,7 @@ def silence_is_noticed_by_the_controller(world):
 
 
 def a_busy_rank_keeps_nobody_from_hearing(world):
-    """The rollout rank takes nothing for more pings than MPICH can hold; a rank that hears too little ends the world."""
+    """The rollout rank takes nothing for more pings than MPICH holds; a rank that hears too little ends the world."""
     if world.rank > 0:
         link = Link(world, silence_s=3)
         if world.role == "rollout":

@@ -4,9 +4,12 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.integration.slurm_jobs import (
@@ -20,7 +23,7 @@ from tests.integration.slurm_jobs import (
     submitted,
     until,
 )
-from tests.integration.worlds import SLOWLY, halfway, only_rewards_left
+from tests.integration.worlds import ROOT, SLOWLY, halfway, only_rewards_left
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.usefixtures("cluster")]
 SOON_S = 15
@@ -228,3 +231,15 @@ def test_run_sh_without_an_experiment(tmp_path, words, said):
     assert job.wait(60) == "FAILED"
     assert job.shown("ExitCode") == "2:0"
     assert said in printed.read_text()
+
+
+def test_a_cluster_that_cannot_start_leaves_nothing_running():
+    """Its ports are those of the cluster that is up."""
+    folder = Path(tempfile.mkdtemp(prefix="slurm", dir="/tmp"))
+    command = [str(ROOT / "slurm/local.sh"), "up", "-d", str(folder), "-n", "1", "-i", "42"]
+    up = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert up.returncode != 0
+    assert "slurmctld did not start" in up.stderr
+    commands = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    assert not [command for command in commands if str(folder) in command]
+    shutil.rmtree(folder)

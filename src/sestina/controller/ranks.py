@@ -119,8 +119,8 @@ class Ranks:
     def _check_life(self, now: Seconds) -> None:
         """Ranks that owe an answer have that answer's deadline instead.
 
-        Only who speaks is pinged: what a rank that is busy for minutes does not take fills the few cells of shared memory
-        that MPICH keeps for all that the controller sends, and then nobody hears from it.
+        Only who speaks is pinged: what a rank that is busy for minutes does not take fills the few cells of shared
+        memory that MPICH keeps for all that the controller sends, and then nobody hears from it.
         """
         if self._leaving or now - self._pinged_s < HEARTBEAT_S:
             return

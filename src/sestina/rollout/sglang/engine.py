@@ -53,7 +53,7 @@ class SGLangEngine:
             self._loop.close()
             raise
         self._calls = Calls(self._keeper, seed=seed, stop_token=stop_token, silence_s=config.silence_s)
-        self._looking = self._loop.create_task(self._keeper.look(busy=lambda: bool(self._flights)))
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def version(self) -> Version | None:
@@ -92,13 +92,18 @@ class SGLangEngine:
             return []
         assert self._version is not None, "submit has seen to it"
         new, self._new = self._new, []
+        if self._looking is None:
+            self._looking = self._loop.create_task(self._keeper.look())
         results = self._loop.run_until_complete(self._calls.turn(new, self._version))
         if self._looking.done():
             self._looking.result()  # only an error ends it
         ended = {result.id: result for result in results}
         for result in results:
             self._tally.add(result)
-        return [ended[id] for id in list(self._flights) if id in ended and self._flights.pop(id)]
+        results = [ended[id] for id in list(self._flights) if id in ended and self._flights.pop(id)]
+        if not self._flights:
+            self._look_away()
+        return results
 
     def load_weights(self, version: Version, tensors: Mapping[str, Tensor]) -> None:
         """See `Engine.load_weights`; keeps the tensors, for a server to come."""
@@ -124,7 +129,14 @@ class SGLangEngine:
 
     def close(self) -> None:
         """See `Engine.close`."""
-        self._looking.cancel()
-        self._loop.run_until_complete(asyncio.gather(self._looking, self._calls.close(), return_exceptions=True))
+        self._look_away()
+        self._loop.run_until_complete(self._calls.close())
         self._loop.run_until_complete(self._keeper.end())
         self._loop.close()
+
+    def _look_away(self) -> None:
+        """No step comes for a while, and without steps a look under way would find its time over."""
+        if self._looking is not None:
+            self._looking.cancel()
+            self._loop.run_until_complete(asyncio.gather(self._looking, return_exceptions=True))
+            self._looking = None

@@ -6,7 +6,7 @@ off; the first to notice starts a new server and gives it the weights this rank 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -76,8 +76,8 @@ class Keeper:
                 except ServerLostError as error:
                     why = error
 
-    async def look(self, busy: Callable[[], bool]) -> None:
-        """See to it, for ever, that a server which does not answer while it is `busy` is given up."""
+    async def look(self) -> None:
+        """See to it, for as long as chunks are under way, that a server which does not answer is given up."""
         while True:
             await asyncio.sleep(LOOK_S)
             life = self.life
@@ -87,7 +87,7 @@ class Keeper:
                 self.looks += 1
                 with suppress(EngineError):  # lost since; the next look finds out
                     self.load = await life.client.load(self._config.silence_s)
-            elif busy() and life is self.life and life.process.exit_code is None:
+            elif life is self.life and life.process.exit_code is None:
                 _log.warning("SGLang has not answered for %g s", self._config.silence_s)
                 life.process.kill()
 

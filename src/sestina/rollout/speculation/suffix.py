@@ -98,16 +98,23 @@ class SuffixSpeculator:
     def learn(self, table: SlotTable, outcome: Outcome) -> None:
         """See `Speculator.learn`; a step that prefills too says nothing of drafts."""
         planned, self._planned = self._planned, None
-        if planned is None or outcome.step.prefills:
+        if planned is None:
             return
         began_s = time.perf_counter()
         view, plan = planned
+        if outcome.step.prefills:
+            if not plan.speculate:
+                self._relax(self._spent_s, outcome.seconds)
+            return
         # Without drafts the step would not have waited for the decision.
         seconds = outcome.seconds if plan.speculate else max(outcome.seconds - self._spent_s, 0.0)
         self.policy.learn(_account(view, plan, outcome, seconds))
         if not plan.speculate and plan.reason != "control":
-            spent_s = self._spent_s + time.perf_counter() - began_s
-            self._rest = min(MOST_REST, int(spent_s / (SHARE * max(seconds, 1e-9))))
+            self._relax(self._spent_s + time.perf_counter() - began_s, seconds)
+
+    def _relax(self, spent_s: Seconds, step_s: Seconds) -> None:
+        """Let so many steps pass that deciding takes no more than its share of their time."""
+        self._rest = min(MOST_REST, int(spent_s / (SHARE * max(step_s, 1e-9))))
 
     def leave(self, job: Job, finish: Finish) -> None:
         """See `Speculator.leave`."""
@@ -116,6 +123,7 @@ class SuffixSpeculator:
         rest = job.known[len(request.prompt) + text.num_tokens :]
         self._index.append(np.array([text.handle]), np.array([text.num_tokens]), np.array([0, len(rest)]), rest)
         text.num_tokens += len(rest)
+        self._keys[self._keys == np.uint64(job.key)] = _NOBODY  # if it comes back, it is met anew
         if finish in ("stop", "length"):
             self._index.stop_request(text.handle)
             del self._texts[request.id]

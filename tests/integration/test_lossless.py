@@ -101,6 +101,21 @@ def test_the_oracle_orders_by_a_recorded_run_and_changes_nothing_else(tmp_path, 
 
 
 @pytest.mark.slow
+def test_other_weights_held_to_the_recorded_lengths_do_as_much_work(tmp_path, model, divided):
+    """A learning rate of its own makes step 2 one of other weights, which would end elsewhere."""
+    forced = {"rollout__forced_lengths_from": divided.dir, "rollout__scheduler": "oracle"}
+    run = train(tmp_path / "run", model, trainer__optimizer__learning_rate=0.05, **forced)
+    assert run.code == 0, run.output
+    before, after = (read_requests(folder).to_pylist() for folder in (divided.dir, run.dir))
+    for name in ("group", "sample", "response_tokens", "finish"):
+        assert [row[name] for row in after] == [row[name] for row in before]
+    crc = run.metric("rollout/tokens_crc32")
+    assert crc[0] == divided.metric("rollout/tokens_crc32")[0]
+    assert crc[1] != divided.metric("rollout/tokens_crc32")[1]
+    assert all(value <= 1e-4 for value in run.metric("train/train_rollout_logprob_abs_diff"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "layout",
     [

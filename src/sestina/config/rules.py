@@ -98,9 +98,14 @@ def _longest_sum_fits(prompt_tokens: int, max_terms: int) -> str | None:
     return f"at least {needed}: a sum of n terms takes 2n+4" if prompt_tokens < needed else None
 
 
-def _oracle_has_lengths(lengths_from: object, scheduler: str) -> str | None:
-    missing = scheduler == "oracle" and lengths_from is None
+def _oracle_has_lengths(lengths_from: object, scheduler: str, forced_from: object) -> str | None:
+    missing = scheduler == "oracle" and lengths_from is None and forced_from is None
     return "the directory of a run with the same prompts and seed, under another scheduler" if missing else None
+
+
+def _engine_holds_to_lengths(forced_from: object, engine: str) -> str | None:
+    refused = forced_from is not None and engine != "torch"
+    return "null: only the embedded engine ends responses where it is told" if refused else None
 
 
 def _same_device(trainer: str, engine: str) -> str | None:
@@ -143,7 +148,8 @@ RULES = (
     Rule(needs=("reward.answer_mark", "data.kind"), check=_sums_answer_mark),
     Rule(needs=("data.eval_path", "eval.every"), check=_held_out_file),
     Rule(needs=("eval.num_prompts", "data.num_eval_prompts", "eval.every"), check=_held_out_enough),
-    Rule(needs=("rollout.lengths_from", "rollout.scheduler"), check=_oracle_has_lengths),
+    Rule(needs=("rollout.lengths_from", "rollout.scheduler", "rollout.forced_lengths_from"), check=_oracle_has_lengths),
+    Rule(needs=("rollout.forced_lengths_from", f"{_ENGINE}.kind"), check=_engine_holds_to_lengths),
     Rule(needs=("rollout.engine.kv_capacity_tokens", *_LONGEST), check=_request_fits_cache),
     Rule(needs=("rollout.engine.max_running", "rollout.engine.max_step_tokens"), check=_at_most),
     Rule(needs=(f"{_ENGINE}.kv_capacity_tokens", f"{_ENGINE}.device"), check=_cpu_takes_what_it_is_told),

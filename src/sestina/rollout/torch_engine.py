@@ -21,6 +21,7 @@ from sestina.rollout.batcher import Batcher
 from sestina.rollout.config import TorchEngineConfig
 from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.engine import check_chunk
+from sestina.rollout.forced import hold_to
 from sestina.rollout.job import Job
 from sestina.rollout.ops import Ops, StepInputs, step_inputs
 from sestina.rollout.ops_native import NativeOps
@@ -150,7 +151,7 @@ class TorchEngine:
         began_s = time.monotonic()
         step = self._batcher.plan(began_s, self._propose if self._speculator else None)
         inputs = step_inputs(step, self._batcher.slots, self._device)
-        tokens, logprobs = self._ops.sample(self._model.forward(inputs), inputs)
+        tokens, logprobs = self._draw(step, inputs)
         ended = self._batcher.complete(step, tokens.cpu().numpy(), logprobs.cpu().numpy(), self._stop_token)
         self._keep_path(step)
         self._count(inputs, began_s, step)
@@ -159,6 +160,14 @@ class TorchEngine:
             if self._speculator:
                 self._speculator.leave(job, finish)
         return ended
+
+    def _draw(self, step: Step, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = self._model.forward(inputs)
+        drawn = self._ops.sample(logits, inputs)
+        stops = self._batcher.slots.stops[step.drawing]
+        if not stops.any():
+            return drawn
+        return hold_to(stops, drawn, logits, inputs, self._ops, self._stop_token)
 
     def _run_rows(self, rows: int) -> None:
         """Do a forward pass of so many rows, each the first of a text; nothing may be running."""

@@ -108,6 +108,10 @@ def _engine_holds_to_lengths(forced_from: object, engine: str) -> str | None:
     return "null: only the embedded engine ends responses where it is told" if refused else None
 
 
+def _world_has_engines(world: str, engine: str) -> str | None:
+    return "rollout.engine.kind 'torch', which runs within this process" if engine != "torch" else None
+
+
 def _same_device(trainer: str, engine: str) -> str | None:
     return f"{engine!r}: weights travel from one to the other" if trainer != engine else None
 
@@ -155,6 +159,7 @@ RULES = (
     Rule(needs=(f"{_ENGINE}.kv_capacity_tokens", f"{_ENGINE}.device"), check=_cpu_takes_what_it_is_told),
     Rule(needs=(f"{_ENGINE}.deterministic", f"{_ENGINE}.device"), check=_deterministic_on_cuda),
     Rule(needs=(f"{_ENGINE}.tensor_parallel", f"{_ENGINE}.device"), check=_one_cpu),
+    Rule(needs=("sim.world", f"{_ENGINE}.kind"), check=_world_has_engines),
     Rule(needs=("trainer.max_micro_batch_tokens", *_LONGEST), check=_sample_fits_micro_batch),
     Rule(needs=("trainer.num_ranks", "trainer.tensor_parallel", "trainer.pipeline_parallel"), check=_whole_replicas),
     Rule(needs=("trainer.sequence_parallel", "trainer.tensor_parallel"), check=_sequence_is_shared),

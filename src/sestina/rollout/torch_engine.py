@@ -4,7 +4,8 @@ One step: plan rows (batcher) -> forward pass (qwen2) -> draw tokens (ops) -> re
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -34,6 +35,9 @@ from sestina.rollout.speculation.costs import measure
 from sestina.rollout.speculation.speculator import Outcome, Speculator
 from sestina.rollout.step import Step, moves
 
+Clock: TypeAlias = Callable[[], Seconds]
+"""Says what time it is to an engine."""
+
 
 class TorchEngine:
     """Implements `Engine`; see there for what each method mutates and raises."""
@@ -47,7 +51,9 @@ class TorchEngine:
         seed: int,
         stop_token: int,
         speculator: Speculator | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._config = config
         self._speculator = speculator
         self._shape = shape
@@ -102,7 +108,7 @@ class TorchEngine:
         ended, self._ended = self._ended, []
         if self._jobs:
             ended += self._advance()
-        now = time.monotonic()
+        now = self._clock()
         return [self._report(job, finish, now) for job, finish in ended]
 
     def load_weights(self, version: Version, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -148,7 +154,7 @@ class TorchEngine:
         """See `Engine.close`; nothing outlives the process."""
 
     def _advance(self) -> list[tuple[Job, Finish]]:
-        began_s = time.monotonic()
+        began_s = self._clock()
         step = self._batcher.plan(began_s, self._propose if self._speculator else None)
         inputs = step_inputs(step, self._batcher.slots, self._device)
         tokens, logprobs = self._draw(step, inputs)
@@ -196,7 +202,7 @@ class TorchEngine:
         self._prefilled += inputs.rows - inputs.draws
         self._decoded += inputs.draws if verified is None else int(verified.counts.sum())
         if self._speculator:
-            outcome = Outcome(step=step, verified=verified, seconds=time.monotonic() - began_s)
+            outcome = Outcome(step=step, verified=verified, seconds=self._clock() - began_s)
             self._speculator.learn(self._batcher.slots, outcome)
 
     def _report(self, job: Job, finish: Finish, now: Seconds) -> ChunkResult:
@@ -219,7 +225,7 @@ class TorchEngine:
         return Job(
             request=request,
             key=request_key(self._seed, request.id),
-            submitted_s=time.monotonic(),
+            submitted_s=self._clock(),
             known=np.concatenate([request.prompt, request.generated]).astype(np.int32),
         )
 

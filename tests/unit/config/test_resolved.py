@@ -107,7 +107,7 @@ PINNED_CHANGES = words(
 
 def test_every_key_of_the_usual_run_is_either_free_or_pinned():
     fixed = {"run.mode", "data.kind", "rollout.engine.kind", "algorithm.kind", "reward.kind", "reward.answer_mark"}
-    fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel", "cluster", "model.shape"}
+    fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel", "cluster", "sim", "model.shape"}
     fixed |= {"trainer.expert_parallel", "trainer.expert_tensor_parallel"}
     listed = [change.partition("=")[0] for change in ALLOWED_CHANGES + PINNED_CHANGES]
     assert sorted([*listed, *fixed]) == sorted(as_flat_dict(load(changed())))

@@ -80,7 +80,10 @@ def test_a_sweep_numbers_its_runs_below_the_directory_given(key):
     assert error.value.violations == [f"'{key}=a,b': a sweep has one directory; it numbers its runs below that"]
 
 
-GROUPS = "one of 'algorithm', 'cluster', 'data', 'draft', 'exp', 'model', 'reward', 'rollout', 'rollout/engine', 'sim', 'trainer'"
+GROUPS = (
+    "one of 'algorithm', 'cluster', 'data', 'draft', 'exp', 'model', 'reward', 'rollout', 'rollout/engine', 'sim', "
+    "'trainer'"
+)
 _ENGINES = "rollout/engine: 'torhc' is not allowed; one of 'sglang', 'sglang_cuda', 'torch'; did you mean 'torch'?"
 
 

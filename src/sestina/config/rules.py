@@ -112,6 +112,10 @@ def _world_has_engines(world: str, engine: str) -> str | None:
     return "rollout.engine.kind 'torch', which runs within this process" if engine != "torch" else None
 
 
+def _world_is_one_process(_world: str, _layout: str) -> str:
+    return "cluster null (cluster=none): a simulation is one process"
+
+
 def _same_device(trainer: str, engine: str) -> str | None:
     return f"{engine!r}: weights travel from one to the other" if trainer != engine else None
 
@@ -160,6 +164,7 @@ RULES = (
     Rule(needs=(f"{_ENGINE}.deterministic", f"{_ENGINE}.device"), check=_deterministic_on_cuda),
     Rule(needs=(f"{_ENGINE}.tensor_parallel", f"{_ENGINE}.device"), check=_one_cpu),
     Rule(needs=("sim.world", f"{_ENGINE}.kind"), check=_world_has_engines),
+    Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
     Rule(needs=("trainer.max_micro_batch_tokens", *_LONGEST), check=_sample_fits_micro_batch),
     Rule(needs=("trainer.num_ranks", "trainer.tensor_parallel", "trainer.pipeline_parallel"), check=_whole_replicas),
     Rule(needs=("trainer.sequence_parallel", "trainer.tensor_parallel"), check=_sequence_is_shared),

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from sestina.config.load import load
+from sestina.controller.launcher import launch
 from sestina.controller.plan import planner_of
 from sestina.core.errors import ConfigError, RunDirError
 from sestina.simulator.run import simulate
@@ -104,6 +105,10 @@ def test_what_cannot_be_simulated_is_refused_before_anything_is_written(tmp_path
         simulate(config_of(tmp_path / "run", model, sim="none"), Console(quiet=True))
     with pytest.raises(ConfigError, match=r"sim.world: 'emulated' is not allowed with rollout.engine.kind 'sglang'"):
         config_of(tmp_path / "run", model, "rollout.engine=sglang")
+    with pytest.raises(ConfigError, match=r"sim.world: 'emulated' is not allowed with cluster.layout 'het'"):
+        config_of(tmp_path / "run", model, "cluster=cpu", "cluster.layout=het")
+    with pytest.raises(ConfigError, match=r"sim: 'emulated' is given to a real run; launch/simulate.py simulates one"):
+        launch(config_of(tmp_path / "run", model), Console(quiet=True))
     assert not (tmp_path / "run").exists()
 
 

@@ -31,8 +31,8 @@ def hold_to(
     early = np.flatnonzero((stops > at) & ends)
     due = np.flatnonzero((stops == at) & ~ends)
     if len(early):
-        again = _rows(inputs, early)
         rows = torch.from_numpy(early).to(logits.device)
+        again = _rows(inputs, rows)
         held = logits[rows]
         held[:, stop_token] = NOWHERE
         tokens[rows], _ = ops.sample(held, again)
@@ -44,14 +44,13 @@ def hold_to(
     return tokens, logprobs
 
 
-def _rows(inputs: StepInputs, rows: IntArray) -> StepInputs:
+def _rows(inputs: StepInputs, rows: Tensor) -> StepInputs:
     """Return what `Ops.sample` needs of these of the rows that draw."""
-    chosen = torch.from_numpy(rows).to(inputs.keys.device)
     return dataclasses.replace(
         inputs,
-        keys=inputs.keys[chosen],
-        sampled_positions=inputs.sampled_positions[chosen],
-        temperature=inputs.temperature[chosen],
+        keys=inputs.keys[rows],
+        sampled_positions=inputs.sampled_positions[rows],
+        temperature=inputs.temperature[rows],
     )
 
 

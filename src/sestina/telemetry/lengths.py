@@ -3,11 +3,11 @@
 Both have the columns of a run's `traces/requests`; a file needs those of COLUMNS alone.
 """
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sestina.core.errors import DataError
@@ -54,24 +54,24 @@ def _read(source: Path) -> pa.Table:
         raise DataError(f"{source}: neither a run directory nor a Parquet file: {error}") from None
 
 
-def _check_numbers(source: Path, column: pa.ChunkedArray, name: str, least: int) -> None:
+def _check_numbers(source: Path, column: "pa.ChunkedArray[Any]", name: str, least: int) -> None:
     if not pa.types.is_integer(column.type):
         raise DataError(f"{source}: column {name} is of type {column.type}; allowed are whole numbers")
-    _refuse_first(source, column, name, pc.less(column, least), f"at least {least}")
+    _refuse_first(source, column, name, lambda value: value < least, f"at least {least}")
 
 
-def _check_finishes(source: Path, column: pa.ChunkedArray) -> None:
+def _check_finishes(source: Path, column: "pa.ChunkedArray[Any]") -> None:
     if not pa.types.is_string(column.type):
         raise DataError(f"{source}: column finish is of type {column.type}; allowed is text")
-    known = pc.is_in(column, value_set=pa.array(FINISHES))
-    _refuse_first(source, column, "finish", pc.invert(known), " or ".join(FINISHES))
+    _refuse_first(source, column, "finish", lambda value: value not in FINISHES, " or ".join(FINISHES))
 
 
-def _refuse_first(source: Path, column: pa.ChunkedArray, name: str, wrong: pa.ChunkedArray, allowed: str) -> None:
-    rows = np.flatnonzero(pc.fill_null(wrong, fill_value=True).to_numpy(zero_copy_only=False))
-    if len(rows):
-        row = int(rows[0])
-        raise DataError(f"{source}: row {row + 1}: {name} is {column[row].as_py()}; allowed is {allowed}")
+def _refuse_first(
+    source: Path, column: "pa.ChunkedArray[Any]", name: str, wrong: Callable[[Any], bool], allowed: str
+) -> None:
+    for row, value in enumerate(column.to_pylist(), start=1):
+        if value is None or wrong(value):
+            raise DataError(f"{source}: row {row}: {name} is {value}; allowed is {allowed}")
 
 
 def _check_unique(source: Path, table: pa.Table) -> None:

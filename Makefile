@@ -82,7 +82,7 @@ bench-packing: $(RUNTIME) ## micro-batches under a token budget
 bench-speculation: $(RUNTIME) ## drafting in the embedded engine against none
 	$(BIN)/python launch/bench.py speculation $(ARGS)
 
-bench-rollout: $(RUNTIME) ## decisions per second, a million requests buffered
+bench-rollout: $(RUNTIME) ## schedulers on emulated instances and real ranks; decisions per second
 	$(BIN)/python launch/bench.py rollout $(ARGS)
 
 bench-quickstart: $(RUNTIME) ## the quickstart for three seeds, and runs that must be equal

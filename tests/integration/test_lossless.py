@@ -1,5 +1,7 @@
 """Scheduling and drafting change no token and no weight: same seed, same batch hash, same bits after two steps."""
 
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -7,9 +9,10 @@ import pytest
 from sestina.policies.events import BatchOffered
 from sestina.policies.planner import build_planner
 from sestina.telemetry.journal import read_journal
+from sestina.telemetry.metrics import read_metrics
 from sestina.telemetry.replay import replay
 from sestina.telemetry.traces import read_chunks, read_requests
-from tests.integration.worlds import small_model, train
+from tests.integration.worlds import LIMIT_S, ROOT, arguments, small_model, train
 
 pytestmark = pytest.mark.mpi
 
@@ -98,6 +101,30 @@ def test_the_oracle_orders_by_a_recorded_run_and_changes_nothing_else(tmp_path, 
     offers = [entry.event for entry in segment.entries if isinstance(entry.event, BatchOffered)]
     told = {(g.group, s): n for offer in offers for g in offer.groups for s, n in enumerate(g.lengths)}
     assert told == rows
+
+
+def test_a_simulated_run_draws_the_same(tmp_path, model, divided):
+    changes = {"rollout.num_instances": 7, "dir": tmp_path / "run", "run.steps": 1}
+    command = [sys.executable, str(ROOT / "launch/simulate.py"), *arguments(tmp_path, model, changes)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    [line] = read_metrics(tmp_path / "run")
+    assert line.values["rollout/tokens_crc32"] == divided.metric("rollout/tokens_crc32")[0]
+
+
+@pytest.mark.slow
+def test_other_weights_held_to_the_recorded_lengths_do_as_much_work(tmp_path, model, divided):
+    """A learning rate of its own makes step 2 one of other weights, which would end elsewhere."""
+    forced = {"rollout__forced_lengths_from": divided.dir, "rollout__scheduler": "oracle"}
+    run = train(tmp_path / "run", model, trainer__optimizer__learning_rate=0.05, **forced)
+    assert run.code == 0, run.output
+    before, after = (read_requests(folder).to_pylist() for folder in (divided.dir, run.dir))
+    for name in ("group", "sample", "response_tokens", "finish"):
+        assert [row[name] for row in after] == [row[name] for row in before]
+    crc = run.metric("rollout/tokens_crc32")
+    assert crc[0] == divided.metric("rollout/tokens_crc32")[0]
+    assert crc[1] != divided.metric("rollout/tokens_crc32")[1]
+    assert all(value <= 1e-4 for value in run.metric("train/train_rollout_logprob_abs_diff"))
 
 
 @pytest.mark.slow

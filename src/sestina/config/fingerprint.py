@@ -41,6 +41,7 @@ FREE = {
     "trainer.max_logprob_diff": "ends a run, and changes nothing before",
     "weights": "how weights travel; checksums hold them to every bit",
     "cluster": "where ranks run, not what they compute",
+    "sim": "where time comes from, not what is computed",
     "deadlines": "end a run, and change nothing before",
     "telemetry": "what is recorded",
 }

@@ -98,9 +98,22 @@ def _longest_sum_fits(prompt_tokens: int, max_terms: int) -> str | None:
     return f"at least {needed}: a sum of n terms takes 2n+4" if prompt_tokens < needed else None
 
 
-def _oracle_has_lengths(lengths_from: object, scheduler: str) -> str | None:
-    missing = scheduler == "oracle" and lengths_from is None
+def _oracle_has_lengths(lengths_from: object, scheduler: str, forced_from: object) -> str | None:
+    missing = scheduler == "oracle" and lengths_from is None and forced_from is None
     return "the directory of a run with the same prompts and seed, under another scheduler" if missing else None
+
+
+def _engine_holds_to_lengths(forced_from: object, engine: str) -> str | None:
+    refused = forced_from is not None and engine != "torch"
+    return "null: only the embedded engine ends responses where it is told" if refused else None
+
+
+def _world_has_engines(world: str, engine: str) -> str | None:
+    return "rollout.engine.kind 'torch', which runs within this process" if engine != "torch" else None
+
+
+def _world_is_one_process(_world: str, _layout: str) -> str:
+    return "cluster null (cluster=none): a simulation is one process"
 
 
 def _same_device(trainer: str, engine: str) -> str | None:
@@ -143,12 +156,15 @@ RULES = (
     Rule(needs=("reward.answer_mark", "data.kind"), check=_sums_answer_mark),
     Rule(needs=("data.eval_path", "eval.every"), check=_held_out_file),
     Rule(needs=("eval.num_prompts", "data.num_eval_prompts", "eval.every"), check=_held_out_enough),
-    Rule(needs=("rollout.lengths_from", "rollout.scheduler"), check=_oracle_has_lengths),
+    Rule(needs=("rollout.lengths_from", "rollout.scheduler", "rollout.forced_lengths_from"), check=_oracle_has_lengths),
+    Rule(needs=("rollout.forced_lengths_from", f"{_ENGINE}.kind"), check=_engine_holds_to_lengths),
     Rule(needs=("rollout.engine.kv_capacity_tokens", *_LONGEST), check=_request_fits_cache),
     Rule(needs=("rollout.engine.max_running", "rollout.engine.max_step_tokens"), check=_at_most),
     Rule(needs=(f"{_ENGINE}.kv_capacity_tokens", f"{_ENGINE}.device"), check=_cpu_takes_what_it_is_told),
     Rule(needs=(f"{_ENGINE}.deterministic", f"{_ENGINE}.device"), check=_deterministic_on_cuda),
     Rule(needs=(f"{_ENGINE}.tensor_parallel", f"{_ENGINE}.device"), check=_one_cpu),
+    Rule(needs=("sim.world", f"{_ENGINE}.kind"), check=_world_has_engines),
+    Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
     Rule(needs=("trainer.max_micro_batch_tokens", *_LONGEST), check=_sample_fits_micro_batch),
     Rule(needs=("trainer.num_ranks", "trainer.tensor_parallel", "trainer.pipeline_parallel"), check=_whole_replicas),
     Rule(needs=("trainer.sequence_parallel", "trainer.tensor_parallel"), check=_sequence_is_shared),

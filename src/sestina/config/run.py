@@ -8,6 +8,7 @@ from annotated_types import Ge
 
 from sestina.algorithms.config import AlgorithmConfig
 from sestina.config.cluster import ClusterConfig
+from sestina.config.sim import SimConfig
 from sestina.core.ranges import Count, CountOrNone, Duration, Positive, Seed, Text
 from sestina.data.config import DataConfig
 from sestina.models.config import ModelConfig
@@ -80,3 +81,5 @@ class RunConfig:
     telemetry: TelemetryConfig
     cluster: ClusterConfig | None = None
     """Where a job's ranks go; None: all on the machine that starts them."""
+    sim: SimConfig | None = None
+    """What a simulation of the run is like; None: it is no simulation."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from sestina.config.run import RunConfig
 from sestina.controller.materials import Materials
 from sestina.controller.offer import Offer
+from sestina.controller.recorded import RecordedLength, RecordedLengths
 from sestina.core.errors import RunDirError
 from sestina.core.ids import EVAL_GROUPS
 from sestina.core.noise import derive
@@ -69,11 +70,15 @@ class Feed:
 
     def _offer(self, step: int, groups: tuple[tuple[int, Prompt], ...], num_samples: int, temperature: float) -> Offer:
         max_new_tokens = self._config.rollout.max_new_tokens
-        lengths = self._materials.lengths
+
+        def of(recorded: RecordedLengths) -> tuple[tuple[RecordedLength, ...], ...]:
+            return tuple(recorded.of(step, group, num_samples, len(prompt.tokens)) for group, prompt in groups)
+
         return Offer(
             step=step,
             groups=groups,
-            lengths=tuple(lengths.of(step, group, num_samples) for group, _ in groups),
+            lengths=tuple(tuple(length.tokens for length in of_group) for of_group in of(self._materials.lengths)),
+            forced=of(self._materials.forced),
             num_samples=num_samples,
             max_new_tokens=max_new_tokens,
             temperature=temperature,

@@ -14,6 +14,7 @@ from sestina.controller.preflight import prepare
 from sestina.controller.run_dir import STATUS, SUMMARY, RunDir
 from sestina.controller.start import plan, write
 from sestina.controller.world_process import WorldProcess, world_command, world_environment
+from sestina.core.errors import ConfigError
 from sestina.core.units import Seconds
 from sestina.telemetry.display import LiveDisplay
 from sestina.telemetry.figure import draw
@@ -28,6 +29,8 @@ REPORT_S: Seconds = 2.0
 def launch(config: RunConfig, console: Console | None = None) -> int:
     """Run to the end and return the exit code; raises a UserError before anything is written or started."""
     console = console or Console(soft_wrap=True)
+    if config.sim is not None:
+        raise ConfigError([f"sim: {config.sim.world!r} is given to a real run; launch/simulate.py simulates one"])
     config = dataclasses.replace(config, cluster=None)
     run_dir = RunDir(config.dir)
     start = plan(run_dir, config)

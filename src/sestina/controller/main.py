@@ -10,6 +10,7 @@ from sestina.controller.checkpoints import Checkpoints
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.loop import train
+from sestina.controller.plan import planner_of
 from sestina.controller.preflight import prepare
 from sestina.controller.progress import Progress, show_steps
 from sestina.controller.ranks import Ranks
@@ -18,16 +19,11 @@ from sestina.controller.session import Session
 from sestina.controller.start import Start, plan
 from sestina.controller.stop import StopRequest
 from sestina.core.errors import SestinaError
-from sestina.core.noise import derive
-from sestina.policies.planner import RolloutPlanner, build_planner
 from sestina.rewards.pool import RewardPool
 from sestina.telemetry.journal import Journal
 from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.traces import drop_steps
 from sestina.transport.world import World
-
-_PLACEMENT = 2
-"""Name, below the run's seed, of the key that binds groups to instances."""
 
 
 def run(config: RunConfig, world: World, *, quiet: bool) -> None:
@@ -78,7 +74,7 @@ async def _control(
             journal = stack.enter_context(closing(Journal(run_dir.file(JOURNAL))))
             status = tasks.create_task(progress.publish(lambda: journal.tick(time.monotonic())))
             driver = RolloutDriver(
-                _planner(config),
+                planner_of(config),
                 ranks=ranks,
                 pool=pool,
                 journal=journal,
@@ -100,16 +96,6 @@ async def _control(
             )
             await train(session)
             status.cancel()
-
-
-def _planner(config: RunConfig) -> RolloutPlanner:
-    rollout = config.rollout
-    return build_planner(
-        rollout.scheduler,
-        chunk_tokens=rollout.chunk_tokens,
-        seed=derive(config.seed, _PLACEMENT),
-        affinity_requests=rollout.affinity_requests,
-    )
 
 
 def _open_metrics(config: RunConfig, run_dir: RunDir, start: Start) -> MetricsWriter:

@@ -24,6 +24,9 @@ class Materials:
     eval_prompts: list[Prompt]
     """Empty when the run does not evaluate."""
     lengths: RecordedLengths
+    """What the `oracle` scheduler orders by."""
+    forced: RecordedLengths
+    """What responses are held to."""
 
 
 def raw_prompts(config: DataConfig, seed: int) -> tuple[list[RawPrompt], list[RawPrompt]]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sestina.controller.recorded import RecordedLength
 from sestina.controller.sample import Sample
 from sestina.core.ids import GroupId, RequestId
 from sestina.core.units import Seconds
@@ -17,6 +18,8 @@ class Offer:
     groups: tuple[tuple[GroupId, Prompt], ...]
     lengths: tuple[tuple[int, ...], ...]
     """Of each group's responses in a recorded run; empty where there is none."""
+    forced: tuple[tuple[RecordedLength, ...], ...]
+    """What each group's responses are held to; empty where their length is free."""
     num_samples: int
     max_new_tokens: int
     temperature: float
@@ -37,14 +40,20 @@ class Offer:
     def samples(self, now: Seconds) -> list[Sample]:
         """Return its responses, ordered by (group, sample), none of them begun."""
         return [
-            Sample(
-                id=RequestId(group, number),
-                step=self.step,
-                prompt=prompt,
-                max_new_tokens=self.max_new_tokens,
-                temperature=self.temperature,
-                offered_s=now,
-            )
-            for group, prompt in self.groups
+            self._sample(RequestId(group, number), prompt, forced[number] if forced else None, now)
+            for (group, prompt), forced in zip(self.groups, self.forced, strict=True)
             for number in range(self.num_samples)
         ]
+
+    def _sample(self, id: RequestId, prompt: Prompt, forced: RecordedLength | None, now: Seconds) -> Sample:
+        limit = self.max_new_tokens if forced is None or forced.stopped else forced.tokens
+        return Sample(
+            id=id,
+            step=self.step,
+            prompt=prompt,
+            max_new_tokens=limit,
+            # One that was cut short does not end before its limit, which is where it was cut.
+            stop_at=0 if forced is None else forced.tokens + (not forced.stopped),
+            temperature=self.temperature,
+            offered_s=now,
+        )

@@ -13,7 +13,7 @@ from sestina.config.rules import broken_rules
 from sestina.config.run import RunConfig
 from sestina.config.schema import shown
 from sestina.controller.materials import Materials, encoded, raw_prompts
-from sestina.controller.recorded import recorded_lengths
+from sestina.controller.recorded import forced_lengths, recorded_lengths
 from sestina.controller.unsupported import unsupported
 from sestina.core.errors import AbsentError, ConfigError, UserError
 from sestina.models.files import check_files
@@ -70,11 +70,16 @@ def inspect(config: RunConfig) -> Preflight:
     problems.of(check_reward, config.reward)
     raw = problems.of(raw_prompts, config.data, config.seed)
     prompts = None if raw is None or tokenizer is None else problems.of(encoded, config, *raw, tokenizer)
-    lengths = problems.of(recorded_lengths, config)
+    lengths, forced = problems.of(recorded_lengths, config), problems.of(forced_lengths, config)
     materials = None
-    if shape and tokenizer and prompts and lengths and not (problems.wrong or problems.absent):
+    if shape and tokenizer and prompts and lengths and forced and not (problems.wrong or problems.absent):
         materials = Materials(
-            shape=shape, tokenizer=tokenizer, prompts=prompts[0], eval_prompts=prompts[1], lengths=lengths
+            shape=shape,
+            tokenizer=tokenizer,
+            prompts=prompts[0],
+            eval_prompts=prompts[1],
+            lengths=lengths,
+            forced=forced,
         )
     return Preflight(
         config=config,

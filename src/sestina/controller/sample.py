@@ -25,6 +25,8 @@ class Sample:
     max_new_tokens: int
     temperature: float
     offered_s: Seconds
+    stop_at: int = 0
+    """As in `ChunkRequest`."""
     parts: list[ChunkResult] = field(default_factory=list[ChunkResult])
     chunks: list[ChunkRow] = field(default_factory=list[ChunkRow])
     outcome: Outcome | None = None
@@ -78,6 +80,7 @@ class Sample:
             max_tokens=dispatch.max_tokens,
             max_new_tokens=self.max_new_tokens,
             temperature=self.temperature,
+            stop_at=self.stop_at,
         )
 
     def absorb(self, result: ChunkResult, *, ahead_s: Seconds, now: Seconds) -> None:

@@ -21,7 +21,7 @@ from mpi4py import MPI
 from sestina.config.run import RunConfig
 from sestina.controller.ending import end_when_over
 from sestina.controller.node import claim_gpus, meeting_host
-from sestina.controller.run_dir import CONFIG, FAILURES, LOGS, STOP
+from sestina.controller.run_dir import CONFIG, FAILURES, STOP
 from sestina.core.errors import SestinaError, UserError
 from sestina.core.imports import importing
 from sestina.models.shape import read_shape
@@ -101,24 +101,10 @@ def _play(config: RunConfig, world: World, *, quiet: bool) -> None:
 
 def _play_rollout(config: RunConfig, world: World) -> None:
     with importing():
-        from sestina.models.tokenizer import Tokenizer  # noqa: PLC0415
-        from sestina.rollout.build import InstanceConfig  # noqa: PLC0415
+        from sestina.controller.instance import instance_config  # noqa: PLC0415
         from sestina.rollout.worker import RolloutWorker  # noqa: PLC0415
 
-    shape = read_shape(config.model.path)
-    job = InstanceConfig(
-        instance=world.index,
-        engine=config.rollout.engine,
-        draft=config.draft,
-        model=config.model.path.absolute(),
-        log=(config.dir / LOGS / f"sglang_{world.index}.log").absolute(),
-        shape=shape,
-        max_context_tokens=config.data.max_prompt_tokens + config.rollout.max_new_tokens,
-        seed=config.seed,
-        stop_token=Tokenizer(config.model.path, model_vocab_size=shape.vocab_size).eos_id,
-        weights_timeout_s=config.weights.timeout_s,
-        stop_s=config.deadlines.stop_s,
-    )
+    job = instance_config(config, world.index)
     RolloutWorker(job, Link(world, silence_s=config.deadlines.silence_s)).run()
 
 

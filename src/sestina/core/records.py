@@ -25,6 +25,8 @@ class ChunkRequest:
     """Limit of the whole response, counting `generated`."""
     temperature: float
     """Sampling temperature; 0 takes the most likely token."""
+    stop_at: int = 0
+    """The token of the response, from 1, that is the end of sequence, which none before it is; 0: as drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

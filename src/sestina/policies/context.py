@@ -53,7 +53,9 @@ class ContextScheduler:
     def push(self, entry: Entry) -> None:
         """See `Scheduler.push`."""
         number = entry.id.group
-        group = self._groups.setdefault(number, _Group(estimate=entry.max_new_tokens))
+        group = self._groups.get(number)
+        if group is None:
+            group = self._groups[number] = _Group(estimate=entry.max_new_tokens)
         group.open += entry.num_chunks == 0
         if entry.speculative:
             group.probe = entry

@@ -44,8 +44,13 @@ class Instances:
 
     def __init__(self) -> None:
         self._instances: dict[InstanceId, Instance] = {}
-        self.num_open = 0
+        self._open: dict[InstanceId, Instance] = {}
+        """Those that run fewer requests than they may: nearly none, at nearly every moment."""
+
+    @property
+    def num_open(self) -> int:
         """Instances that run fewer requests than they may: while there is none, nothing has to be searched."""
+        return len(self._open)
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -65,25 +70,24 @@ class Instances:
         if home is not None and self._instances[home].fits(tokens) and self._spread() <= within:
             return home
         best: tuple[int, int, InstanceId] | None = None
-        for instance in self._instances.values():
-            pages, running = instance.reserved_pages, len(instance.promises)
-            if running == instance.max_running:  # nearly all are, at nearly every moment
-                continue
+        for instance in self._open.values():
+            pages = instance.reserved_pages
             if (best is None or pages <= best[0]) and instance.fits(tokens):
-                load = (pages, running, instance.id)
+                load = (pages, len(instance.promises), instance.id)
                 best = load if best is None else min(best, load)
         return None if best is None else best[2]
 
     def add(self, up: InstanceUp) -> None:
         """An instance is ready."""
         assert up.instance not in self._instances, f"instance {up.instance} came up twice"
-        self._instances[up.instance] = Instance(
+        instance = self._instances[up.instance] = Instance(
             id=up.instance,
             num_pages=up.kv_capacity_tokens // up.page_tokens,
             page_tokens=up.page_tokens,
             max_running=up.max_running,
         )
-        self.num_open += up.max_running > 0
+        if up.max_running:
+            self._open[up.instance] = instance
 
     def _spread(self) -> int:
         running = [len(instance.promises) for instance in self._instances.values()]
@@ -92,13 +96,15 @@ class Instances:
     def reserve(self, instance: InstanceId, request: RequestId, tokens: int) -> None:
         """Promise a request room to grow to `tokens`."""
         target = self._instances[instance]
-        pages = target.pages_for(tokens)
+        pages = -(-tokens // target.page_tokens)
         target.promises[request] = pages
-        self.num_open -= len(target.promises) == target.max_running
+        if len(target.promises) == target.max_running:
+            del self._open[instance]
         target.reserved_pages += pages
 
     def release(self, instance: InstanceId, request: RequestId) -> None:
         """Take the promise back: the chunk has ended."""
         target = self._instances[instance]
-        self.num_open += len(target.promises) == target.max_running
+        if len(target.promises) == target.max_running:
+            self._open[instance] = target
         target.reserved_pages -= target.promises.pop(request)

@@ -95,8 +95,9 @@ class RequestBuffer:
         entry = self._entries[request]
         assert entry.state == "running", f"request {request} ended a chunk while {entry.state}"
         entry.generated_tokens += produced_tokens
-        assert entry.remaining_tokens >= 0, f"request {request} grew past {entry.max_new_tokens} tokens"
-        assert done or entry.remaining_tokens, f"request {request} has no tokens left yet goes on"
+        remaining = entry.remaining_tokens
+        assert remaining >= 0, f"request {request} grew past {entry.max_new_tokens} tokens"
+        assert done or remaining, f"request {request} has no tokens left yet goes on"
         entry.state = "done" if done else "waiting"
         return entry
 

@@ -1,7 +1,6 @@
 """Which request runs next, and where: the Protocol every scheduler obeys."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sestina.core.units import InstanceId
 from sestina.policies.events import PlacementReason
@@ -9,9 +8,8 @@ from sestina.policies.instances import Instances
 from sestina.policies.request_buffer import Entry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
-    """A decision: run up to `max_tokens` of a request on an instance."""
+class Placement(NamedTuple):
+    """A decision: run up to `max_tokens` of a request on an instance. A tuple, since one is made for every decision."""
 
     entry: Entry
     instance: InstanceId

@@ -1,5 +1,7 @@
 """Which engine a rollout rank runs, and what it is made from."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
@@ -30,8 +32,8 @@ class InstanceConfig:
     stop_s: Seconds
 
 
-def build_engine(config: InstanceConfig) -> Engine:
-    """Return the engine, ready for weights; only what it needs is imported."""
+def build_engine(config: InstanceConfig, clock: Callable[[], Seconds] = time.monotonic) -> Engine:
+    """Return the engine, ready for weights; only what it needs is imported. An embedded one is told the time."""
     match config.engine:
         case TorchEngineConfig():
             from sestina.rollout.torch_engine import TorchEngine  # noqa: PLC0415
@@ -43,6 +45,7 @@ def build_engine(config: InstanceConfig) -> Engine:
                 seed=config.seed,
                 stop_token=config.stop_token,
                 speculator=_speculator(config, config.engine),
+                clock=clock,
             )
         case SGLangEngineConfig():
             from sestina.rollout.sglang.engine import SGLangEngine  # noqa: PLC0415

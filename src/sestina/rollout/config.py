@@ -76,7 +76,9 @@ class RolloutConfig:
     affinity_requests: CountOrNone
     """A chunk returns to its request's last instance while no two differ by more running requests; 0: never."""
     lengths_from: Path | None
-    """Directory of a recorded run, by whose response lengths the `oracle` scheduler orders."""
+    """Directory of a recorded run, or a Parquet file, by whose response lengths the `oracle` scheduler orders."""
+    forced_lengths_from: Path | None
+    """The same, to whose lengths responses are held: no end of sequence before, and it there."""
     max_new_tokens: Count
     """Longest response."""
     temperature: Positive

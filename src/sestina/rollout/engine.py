@@ -73,6 +73,8 @@ def check_chunk(chunk: ChunkRequest, *, vocab_size: int, max_context_tokens: int
     """Raise EngineError when an engine of this size could never run the chunk."""
     name = f"request {chunk.id}"
     known = len(chunk.prompt) + len(chunk.generated)
+    if chunk.stop_at and chunk.stop_at <= len(chunk.generated):
+        raise EngineError(f"{name}: its end is given as token {chunk.stop_at}, of which it has {len(chunk.generated)}")
     budget = min(chunk.max_tokens, chunk.max_new_tokens - len(chunk.generated))
     if not len(chunk.prompt) or budget <= 0:
         raise EngineError(f"{name}: prompt of {len(chunk.prompt)} tokens, chunk of {budget}")

@@ -28,6 +28,8 @@ class SlotTable:
         """[S] tokens whose KV is in the cache; one less than `length` while decoding."""
         self.limit = np.zeros(num_slots, np.int32)
         """[S] `length` at which the chunk ends."""
+        self.stops = np.zeros(num_slots, np.int32)
+        """[S] index in the sequence of an end of sequence that is given (forced.py); 0: it is drawn."""
         self.keys = np.zeros(num_slots, np.uint64)
         """[S] noise key of the request (core.noise)."""
         self.groups = np.zeros(num_slots, np.int64)
@@ -54,6 +56,7 @@ class SlotTable:
         self.length[slot] = len(known)
         self.computed[slot] = 0
         self.limit[slot] = limit
+        self.stops[slot] = len(request.prompt) + request.stop_at - 1 if request.stop_at else 0
         self.keys[slot] = key
         self.groups[slot], self.samples[slot] = request.id.group, request.id.sample
         self.prompts[slot] = len(request.prompt)

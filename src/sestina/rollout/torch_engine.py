@@ -4,7 +4,8 @@ One step: plan rows (batcher) -> forward pass (qwen2) -> draw tokens (ops) -> re
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from sestina.rollout.batcher import Batcher
 from sestina.rollout.config import TorchEngineConfig
 from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.engine import check_chunk
+from sestina.rollout.forced import hold_to
 from sestina.rollout.job import Job
 from sestina.rollout.ops import Ops, StepInputs, step_inputs
 from sestina.rollout.ops_native import NativeOps
@@ -32,6 +34,9 @@ from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.costs import measure
 from sestina.rollout.speculation.speculator import Outcome, Speculator
 from sestina.rollout.step import Step, moves
+
+Clock: TypeAlias = Callable[[], Seconds]
+"""Says what time it is to an engine."""
 
 
 class TorchEngine:
@@ -46,7 +51,9 @@ class TorchEngine:
         seed: int,
         stop_token: int,
         speculator: Speculator | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._config = config
         self._speculator = speculator
         self._shape = shape
@@ -101,7 +108,7 @@ class TorchEngine:
         ended, self._ended = self._ended, []
         if self._jobs:
             ended += self._advance()
-        now = time.monotonic()
+        now = self._clock()
         return [self._report(job, finish, now) for job, finish in ended]
 
     def load_weights(self, version: Version, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -147,10 +154,10 @@ class TorchEngine:
         """See `Engine.close`; nothing outlives the process."""
 
     def _advance(self) -> list[tuple[Job, Finish]]:
-        began_s = time.monotonic()
+        began_s = self._clock()
         step = self._batcher.plan(began_s, self._propose if self._speculator else None)
         inputs = step_inputs(step, self._batcher.slots, self._device)
-        tokens, logprobs = self._ops.sample(self._model.forward(inputs), inputs)
+        tokens, logprobs = self._draw(step, inputs)
         ended = self._batcher.complete(step, tokens.cpu().numpy(), logprobs.cpu().numpy(), self._stop_token)
         self._keep_path(step)
         self._count(inputs, began_s, step)
@@ -159,6 +166,14 @@ class TorchEngine:
             if self._speculator:
                 self._speculator.leave(job, finish)
         return ended
+
+    def _draw(self, step: Step, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = self._model.forward(inputs)
+        drawn = self._ops.sample(logits, inputs)
+        stops = self._batcher.slots.stops[step.drawing]
+        if not stops.any():
+            return drawn
+        return hold_to(stops, drawn, logits, inputs, self._ops, self._stop_token)
 
     def _run_rows(self, rows: int) -> None:
         """Do a forward pass of so many rows, each the first of a text; nothing may be running."""
@@ -187,7 +202,7 @@ class TorchEngine:
         self._prefilled += inputs.rows - inputs.draws
         self._decoded += inputs.draws if verified is None else int(verified.counts.sum())
         if self._speculator:
-            outcome = Outcome(step=step, verified=verified, seconds=time.monotonic() - began_s)
+            outcome = Outcome(step=step, verified=verified, seconds=self._clock() - began_s)
             self._speculator.learn(self._batcher.slots, outcome)
 
     def _report(self, job: Job, finish: Finish, now: Seconds) -> ChunkResult:
@@ -210,7 +225,7 @@ class TorchEngine:
         return Job(
             request=request,
             key=request_key(self._seed, request.id),
-            submitted_s=time.monotonic(),
+            submitted_s=self._clock(),
             known=np.concatenate([request.prompt, request.generated]).astype(np.int32),
         )
 

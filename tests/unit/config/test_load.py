@@ -108,7 +108,7 @@ def test_a_value_that_is_not_allowed_is_the_one_violation(change, line):
         (
             "zzz=1",
             "the configuration has name, seed, dir, resume, run, data, model, rollout, draft, algorithm, reward, "
-            "trainer, weights, eval, deadlines, telemetry, cluster",
+            "trainer, weights, eval, deadlines, telemetry, cluster, sim",
         ),
     ],
 )

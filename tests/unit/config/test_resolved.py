@@ -93,6 +93,7 @@ ALLOWED_CHANGES = words(
 PINNED_CHANGES = words(
     "seed=2 data.num_prompts=999 data.num_eval_prompts=300 data.max_terms=9 data.tail=0 data.max_prompt_tokens=200 "
     "model.path=other rollout.max_new_tokens=300 rollout.temperature=0.9 rollout.engine.device=cuda "
+    "rollout.forced_lengths_from=runs/a "
     "rollout.engine.dtype=bfloat16 algorithm.batch_size=1024 algorithm.group_size=16 algorithm.minibatches=4 "
     "algorithm.clip_low=0.1 algorithm.clip_high=0.3 algorithm.advantage_scale=none algorithm.loss_mean=sequence "
     "algorithm.kl_coefficient=0.1 reward.timeout_s=3 trainer.num_ranks=2 trainer.tensor_parallel=1 "
@@ -106,7 +107,7 @@ PINNED_CHANGES = words(
 
 def test_every_key_of_the_usual_run_is_either_free_or_pinned():
     fixed = {"run.mode", "data.kind", "rollout.engine.kind", "algorithm.kind", "reward.kind", "reward.answer_mark"}
-    fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel", "cluster", "model.shape"}
+    fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel", "cluster", "sim", "model.shape"}
     fixed |= {"trainer.expert_parallel", "trainer.expert_tensor_parallel"}
     listed = [change.partition("=")[0] for change in ALLOWED_CHANGES + PINNED_CHANGES]
     assert sorted([*listed, *fixed]) == sorted(as_flat_dict(load(changed())))

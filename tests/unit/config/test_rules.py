@@ -13,7 +13,7 @@ BROKEN = [
     ),
     (
         ["rollout.scheduler=oracle"],
-        "rollout.lengths_from: null is not allowed with rollout.scheduler 'oracle'; "
+        "rollout.lengths_from: null is not allowed with rollout.scheduler 'oracle', rollout.forced_lengths_from null; "
         "the directory of a run with the same prompts and seed, under another scheduler",
     ),
     (
@@ -122,6 +122,7 @@ def test_evaluation_on_files_needs_a_held_out_file():
         ["trainer.dtype=bfloat16"],
         ["rollout.scheduler=group", "rollout.chunk_tokens=1"],
         ["rollout.scheduler=oracle", "rollout.lengths_from=runs/other"],
+        ["rollout.scheduler=oracle", "rollout.forced_lengths_from=runs/other"],
         ["rollout.scheduler=context", "rollout.affinity_requests=32"],
     ],
 )

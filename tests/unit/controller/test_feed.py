@@ -26,9 +26,8 @@ def config():
 
 
 def feed(config, train):
-    return Feed(
-        config, Materials(shape=None, tokenizer=None, prompts=train, eval_prompts=prompts(2), lengths=RecordedLengths())
-    )
+    free = {"lengths": RecordedLengths(), "forced": RecordedLengths()}
+    return Feed(config, Materials(shape=None, tokenizer=None, prompts=train, eval_prompts=prompts(2), **free))
 
 
 def drawn(offer):

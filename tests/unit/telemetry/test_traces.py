@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -106,3 +107,11 @@ def test_a_directory_named_like_a_partition_adds_no_column(tmp_path, rows):
 @pytest.mark.parametrize(("count", "finished_before"), [(1, 1), (2, 2), (9, 9), (10, 9), (11, 10), (16, 15), (100, 90)])
 def test_the_tail_starts_when_nine_in_ten_are_finished(count, finished_before):
     assert tail_start([float(i) for i in reversed(range(1, count + 1))]) == finished_before
+
+
+def test_every_column_is_documented():
+    text = (Path(__file__).parents[3] / "docs" / "traces.md").read_text()
+    requests, chunks = text.split("\n## ")[1:3]
+    for section, kind in ((requests, RequestRow), (chunks, ChunkRow)):
+        first_cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+        assert {name for cell in first_cells for name in cell.split("`")[1::2]} == set(schema_of(kind).names)

@@ -1,4 +1,4 @@
-from sestina.bench.rollout import GROUP_SIZE, LIMIT, Load, Rollout, measure, response_lengths
+from sestina.bench.rollout.decisions import GROUP_SIZE, LIMIT, Load, Rollout, measure, response_lengths
 from tests.unit.bench.helpers import by_name
 
 SMALL = Load(num_groups=40, num_instances=2, max_running=4, num_decisions=50, num_turns=3)

@@ -1,0 +1,127 @@
+"""One iteration under one way of scheduling, on emulated instances."""
+
+import tempfile
+import time
+import zlib
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sestina.bench.rollout.workload import MODEL, PROMPT_TOKENS, Workload
+from sestina.controller.offer import Offer
+from sestina.controller.sample import Sample
+from sestina.core.units import InstanceId, Seconds
+from sestina.models.shape import read_shape
+from sestina.models.tokenizer import Tokenizer
+from sestina.models.weights import read_weights
+from sestina.policies.planner import SchedulerKind, build_planner
+from sestina.rewards.messages import Sample as Response
+from sestina.rewards.outcome import Outcome
+from sestina.rollout.config import TorchEngineConfig
+from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.suffix import SuffixSpeculator
+from sestina.rollout.torch_engine import TorchEngine
+from sestina.simulator.clock import VirtualClock, meter_for, nothing_takes_time
+from sestina.simulator.emulated import EmulatedDriver
+from sestina.simulator.instance import EmulatedInstance
+from sestina.telemetry.journal import Journal
+from sestina.telemetry.traces import tail_start
+
+MAX_RUNNING = 64
+MAX_STEP_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How an iteration is scheduled."""
+
+    scheduler: SchedulerKind
+    affinity_requests: int = 0
+    draft: DraftConfig | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outturn:
+    """What an iteration came to, in virtual time."""
+
+    makespan_s: Seconds
+    tail_s: Seconds
+    """After 90 % of the responses had finished."""
+    tokens: int
+    preemptions: int
+    prefilled_tokens: int
+    accepted_tokens: int
+    tokens_crc32: int
+    finished_s: tuple[Seconds, ...]
+    """Since the offer, rising."""
+    real_s: Seconds
+    """What the emulation took."""
+
+
+def emulate(workload: Workload, way: Way, batch: Offer, *, num_instances: int, seed: int) -> Outturn:
+    """Roll an iteration out; the controller's time is not counted (docs/decisions/0023)."""
+    torch.set_num_threads(1)
+    began_s = time.perf_counter()
+    planner = build_planner(
+        way.scheduler, chunk_tokens=workload.chunk_tokens, seed=seed, affinity_requests=way.affinity_requests
+    )
+    with tempfile.TemporaryDirectory() as folder, closing(Journal(Path(folder) / "journal.jsonl")) as journal:
+        driver = EmulatedDriver(
+            planner,
+            [_instance(workload, way, number, num_instances, seed) for number in range(num_instances)],
+            clock=VirtualClock(nothing_takes_time),
+            journal=journal,
+            tokenizer=Tokenizer(MODEL, model_vocab_size=read_shape(MODEL).vocab_size),
+            score=_nothing,
+            num_workers=1,
+        )
+        return _outturn(driver.roll_out(batch), time.perf_counter() - began_s)
+
+
+def _outturn(samples: list[Sample], real_s: Seconds) -> Outturn:
+    offered_s = samples[0].offered_s
+    finished = sorted(sample.chunks[-1].finished_s - offered_s for sample in samples)
+    chunks = [chunk for sample in samples for chunk in sample.chunks]
+    return Outturn(
+        makespan_s=finished[-1],
+        tail_s=finished[-1] - tail_start(finished),
+        tokens=sum(chunk.tokens for chunk in chunks),
+        preemptions=sum(chunk.preemptions for chunk in chunks),
+        prefilled_tokens=sum(chunk.prefilled_tokens for chunk in chunks),
+        accepted_tokens=sum(chunk.accepted_tokens for chunk in chunks),
+        tokens_crc32=zlib.crc32(np.concatenate([sample.tokens for sample in samples]).tobytes()),
+        finished_s=tuple(finished),
+        real_s=real_s,
+    )
+
+
+def _instance(workload: Workload, way: Way, number: InstanceId, num_instances: int, seed: int) -> EmulatedInstance:
+    shape, clock = read_shape(MODEL), VirtualClock(meter_for("cpu"))
+    config = TorchEngineConfig(
+        kind="torch",
+        device="cpu",
+        dtype="float32",
+        kv_capacity_tokens=workload.kv_capacity_tokens(num_instances),
+        max_running=MAX_RUNNING,
+        max_step_tokens=MAX_STEP_TOKENS,
+    )
+    draft = way.draft and SuffixSpeculator(way.draft, vocab_size=shape.vocab_size, num_slots=MAX_RUNNING)
+    engine = TorchEngine(
+        config,
+        shape,
+        max_context_tokens=PROMPT_TOKENS + workload.max_tokens,
+        seed=seed,
+        stop_token=Tokenizer(MODEL, model_vocab_size=shape.vocab_size).eos_id,
+        speculator=draft,
+        clock=clock,
+    )
+    engine.load_weights(0, read_weights(MODEL, shape))
+    return EmulatedInstance(number, engine, clock)
+
+
+def _nothing(_: Response) -> Outcome:
+    """Score at once: rewards come while others decode, and are not what is compared."""
+    return Outcome(reward=0.0, kind="ok", error=None, elapsed_s=0.0)

@@ -1,0 +1,66 @@
+"""The same rollouts on three real ranks and on three emulated instances: does the emulation tell the truth?
+
+A first run records lengths, which all others are held to. Step 1 of a real run does not count: its trainer is being
+built meanwhile.
+"""
+
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from sestina.bench.asked import at_most, stated
+from sestina.bench.turns import Say
+from sestina.core.errors import RunError
+from sestina.core.units import Seconds
+from sestina.telemetry.measurements import Figure
+from sestina.telemetry.metrics import read_metrics, series
+
+RUNS = Path("runs/bench/ranks")
+LIMIT_S: Seconds = 600.0
+SCHEDULERS = ("group", "divided", "context")
+SETTINGS = (
+    "+exp=quickstart",
+    "run.steps=4",
+    "run.checkpoint_every=0",
+    "eval.every=0",
+    'telemetry.wandb="off"',
+    "rollout.num_instances=3",
+    "rollout.engine.kv_capacity_tokens=4096",
+    "rollout.affinity_requests=32",
+)
+WITHIN = 0.1
+
+
+def figures(say: Say) -> Iterator[Figure]:
+    """Yield the makespans of each scheduler; raises RunError when a run fails or two orders differ in tokens."""
+    recording = RUNS / "recording"
+    _run("simulate", recording, (), say)
+    taken = {
+        scheduler: tuple(_makespan(kind, scheduler, recording, say) for kind in ("train", "simulate"))
+        for scheduler in SCHEDULERS
+    }
+    for scheduler, (real_s, emulated_s) in taken.items():
+        name = f"three instances, {scheduler}"
+        yield stated(f"{name}: makespan on real ranks, median of steps", real_s, "s")
+        yield stated(f"{name}: makespan emulated, median of steps", emulated_s, "s")
+        yield at_most(f"{name}: emulated differs by", abs(emulated_s / real_s - 1), "of real", WITHIN)
+    orders = [sorted(SCHEDULERS, key=lambda scheduler: taken[scheduler][side]) for side in (0, 1)]
+    yield at_most("three instances: orders of schedulers, real and emulated", len({*map(tuple, orders)}), "orders", 1)
+
+
+def _makespan(kind: str, scheduler: str, recording: Path, say: Say) -> Seconds:
+    run_dir = RUNS / f"{kind}-{scheduler}"
+    _run(kind, run_dir, (f"rollout.scheduler={scheduler}", f"rollout.forced_lengths_from={recording}"), say)
+    return statistics.median(seconds for step, seconds in series(read_metrics(run_dir), "perf/rollout_s") if step > 1)
+
+
+def _run(kind: str, run_dir: Path, changes: tuple[str, ...], say: Say) -> None:
+    shutil.rmtree(run_dir, ignore_errors=True)
+    command = [sys.executable, f"launch/{kind}.py", *SETTINGS, f"dir={run_dir}", *changes]
+    say(" ".join(command[1:]))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    if done.returncode:
+        raise RunError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

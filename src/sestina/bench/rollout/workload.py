@@ -1,0 +1,125 @@
+"""Iterations in the shape of Seer's (arXiv 2511.14617v3, table 3), scaled down: lengths by 64, groups to what fits.
+
+Kept are the ratio of longest to mean response, the responses of a group, and the KV of an instance as a share of what
+its responses need. How lengths spread between and within groups is not published; both are lognormal here, and alike
+within a group. Prompts are those of the built-in task, and its model decodes them past its own end of sequence. With
+four groups to an instance instead of some forty, instances differ more than the paper's.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sestina.controller.offer import Offer
+from sestina.controller.recorded import RecordedLength
+from sestina.core.ids import GroupId
+from sestina.core.noise import derive
+from sestina.data.prompt import Prompt
+from sestina.data.prompt_set import encode
+from sestina.data.sums import SumsGenerator
+from sestina.models.tokenizer import Tokenizer
+
+MODEL = Path("assets/sums")
+PROMPT_TOKENS = 128
+"""Longest prompt."""
+
+WITHIN = 0.3
+"""Deviation of the logarithm of lengths within a group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One iteration on 16 instances."""
+
+    name: str
+    num_groups: int
+    group_size: int
+    mean_tokens: int
+    max_tokens: int
+    between: float
+    """Deviation of the logarithm of lengths between groups."""
+    kv_share: float
+    """KV of an instance over all tokens of its responses: 1.3 M tokens over 600 of 7615, and over 100 of 22386."""
+    chunk_tokens: int
+
+    def kv_capacity_tokens(self, num_instances: int) -> int:
+        """Return the KV of an instance, in whole pages."""
+        tokens = self.num_groups * self.group_size * self.mean_tokens / num_instances
+        return max(2 * (self.max_tokens + PROMPT_TOKENS), int(self.kv_share * tokens) // 16 * 16)
+
+    def lengths(self, seed: int) -> list[list[int]]:
+        """Return tokens by group and sample."""
+        rng = np.random.default_rng(seed)
+        drawn = rng.lognormal(0.0, self.between, (self.num_groups, 1))
+        drawn = drawn * rng.lognormal(0.0, WITHIN, (self.num_groups, self.group_size))
+        scale = 1.0
+        for _ in range(50):  # clipping lowers the mean, which another scale brings back
+            scale *= self.mean_tokens / np.clip(scale * drawn, 1, self.max_tokens).mean()
+        return np.clip(scale * drawn, 1, self.max_tokens).astype(np.int64).tolist()
+
+
+QWEN2_VL = Workload(
+    name="Qwen2-VL-72B",
+    num_groups=64,
+    group_size=16,
+    mean_tokens=119,
+    max_tokens=640,
+    between=1.0,
+    kv_share=0.286,
+    chunk_tokens=128,
+)
+MOONLIGHT = Workload(
+    name="Moonlight",
+    num_groups=48,
+    group_size=8,
+    mean_tokens=350,
+    max_tokens=1024,
+    between=0.7,
+    kv_share=0.576,
+    chunk_tokens=128,
+)
+
+
+def evenly_bound(num_groups: int, num_instances: int, seed: int) -> list[GroupId]:
+    """Return numbers of groups of which the `group` scheduler with this seed gives each instance as many.
+
+    It draws instances at random, which with few groups would be what is measured; veRL deals prompts out evenly.
+    """
+    room = [-(-num_groups // num_instances)] * num_instances
+    numbers: list[GroupId] = []
+    for number in itertools.count():
+        bound = derive(seed, number) % num_instances
+        if room[bound]:
+            room[bound] -= 1
+            numbers.append(number)
+            if len(numbers) == num_groups:
+                return numbers
+    raise AssertionError("the count does not end")
+
+
+def prompts(count: int, seed: int, tokenizer: Tokenizer) -> list[Prompt]:
+    """Return prompts of the built-in task."""
+    generator = SumsGenerator(seed=seed, max_terms=52, tail=1.1, held_out=False)
+    return encode(generator.prompts(count), tokenizer, max_prompt_tokens=PROMPT_TOKENS)
+
+
+def offer(
+    workload: Workload, numbers: Sequence[GroupId], given: Sequence[Prompt], lengths: Sequence[Sequence[int]]
+) -> Offer:
+    """Return the iteration as one batch, every response held to its length."""
+    forced = tuple(
+        tuple(RecordedLength(len(prompt.tokens), tokens, stopped=True) for tokens in of_group)
+        for prompt, of_group in zip(given, lengths, strict=True)
+    )
+    return Offer(
+        step=1,
+        groups=tuple(zip(numbers, given, strict=True)),
+        lengths=tuple(map(tuple, lengths)),
+        forced=forced,
+        num_samples=workload.group_size,
+        max_new_tokens=workload.max_tokens,
+        temperature=1.0,
+    )

@@ -1,0 +1,26 @@
+"""What a rollout instance of a run is made from."""
+
+from sestina.config.run import RunConfig
+from sestina.controller.run_dir import LOGS
+from sestina.core.units import InstanceId
+from sestina.models.shape import read_shape
+from sestina.models.tokenizer import Tokenizer
+from sestina.rollout.build import InstanceConfig
+
+
+def instance_config(config: RunConfig, instance: InstanceId) -> InstanceConfig:
+    """Return the settings of one instance; raises ModelError when its model cannot be read."""
+    shape = read_shape(config.model.path)
+    return InstanceConfig(
+        instance=instance,
+        engine=config.rollout.engine,
+        draft=config.draft,
+        model=config.model.path.absolute(),
+        log=(config.dir / LOGS / f"sglang_{instance}.log").absolute(),
+        shape=shape,
+        max_context_tokens=config.data.max_prompt_tokens + config.rollout.max_new_tokens,
+        seed=config.seed,
+        stop_token=Tokenizer(config.model.path, model_vocab_size=shape.vocab_size).eos_id,
+        weights_timeout_s=config.weights.timeout_s,
+        stop_s=config.deadlines.stop_s,
+    )

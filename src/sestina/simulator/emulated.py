@@ -1,0 +1,157 @@
+"""The driver of an emulated world: the planner and the journal of a real run, real engines, and virtual clocks.
+
+An instance's clock advances by what each of its steps really took, and so does the controller's. What one sends,
+another has at once; packing and reading it is work. A step holds what had arrived when it began, so cause comes before
+effect, and N instances decode on one core what they would have decoded on N.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from sestina.controller.offer import Offer
+from sestina.controller.sample import Sample
+from sestina.core.errors import RunError
+from sestina.core.ids import RequestId
+from sestina.core.units import Seconds
+from sestina.models.tokenizer import Tokenizer
+from sestina.policies.events import (
+    BatchOffered,
+    ChunkFinished,
+    Command,
+    Dispatch,
+    Event,
+    ReleaseBatch,
+    Reward,
+    SampleRewarded,
+)
+from sestina.policies.planner import RolloutPlanner
+from sestina.rewards import messages as rewards
+from sestina.simulator.agenda import Agenda
+from sestina.simulator.clock import VirtualClock
+from sestina.simulator.instance import EmulatedInstance
+from sestina.simulator.scoring import Score, Workers
+from sestina.telemetry.journal import Journal
+from sestina.transport.codec import decode, encode
+from sestina.transport.messages import ChunkEnded, StartChunk
+
+
+class EmulatedDriver:
+    """Rolls out one batch after the other; owns the instances."""
+
+    def __init__(
+        self,
+        planner: RolloutPlanner,
+        instances: Sequence[EmulatedInstance],
+        *,
+        clock: VirtualClock,
+        journal: Journal,
+        tokenizer: Tokenizer,
+        score: Score,
+        num_workers: int,
+    ) -> None:
+        self._planner = planner
+        self._instances = {instance.id: instance for instance in instances}
+        self._clock = clock
+        self._journal = journal
+        self._tokenizer = tokenizer
+        self._score = score
+        self._workers = Workers(num_workers)
+        self._agenda = Agenda()
+        self._samples: dict[RequestId, Sample] = {}
+        self._num_batches = 0
+        self._released = True
+        for instance in instances:
+            self._hear(0.0, instance.up)
+
+    @property
+    def now_s(self) -> Seconds:
+        """The controller's time."""
+        return self._clock()
+
+    def roll_out(self, offer: Offer) -> list[Sample]:
+        """Return the batch's samples, finished and rewarded, ordered by (group, sample)."""
+        now = self.now_s
+        self._samples = {sample.id: sample for sample in offer.samples(now)}
+        self._released = False
+        self._num_batches += 1
+        self._hear(now, lambda: BatchOffered(batch=self._num_batches, groups=offer.specs()))
+        while not self._released:
+            if not self._agenda.run_next():
+                left = sum(sample.outcome is None for sample in self._samples.values())
+                raise RunError(f"{left} of {len(self._samples)} responses are left, and nothing goes on")
+        return list(self._samples.values())
+
+    def _hear(self, at: Seconds, read: Callable[[], Event]) -> None:
+        """The controller takes in one event that reached it at an instant."""
+        self._clock.wait_until(at)
+        with self._clock.working():
+            event, now = read(), self._clock()
+            commands = self._planner.handle(event, now)
+            self._journal.record(event, now, commands)
+            for command in commands:
+                self._carry_out(command)
+
+    def _carry_out(self, command: Command) -> None:
+        now = self._clock()
+        match command:
+            case Dispatch():
+                instance = self._instances[command.instance]
+                frame = encode([StartChunk(chunk=self._samples[command.request].start(command, now))])
+                self._agenda.put(self._clock(), lambda at: self._arrive(instance, frame, at))
+            case Reward():
+                sample = self._samples[command.request]
+                response = self._tokenizer.decode(sample.tokens)
+                self._agenda.put(self._clock(), lambda at: self._reward(sample, response, at))
+            case ReleaseBatch():
+                self._released = True
+            case _:
+                assert_never(command)
+
+    def _arrive(self, instance: EmulatedInstance, frame: bytes, at: Seconds) -> None:
+        instance.arrive(frame)
+        if not instance.stepping:
+            self._step(instance, at)
+
+    def _step(self, instance: EmulatedInstance, at: Seconds) -> None:
+        instance.stepping = True
+        over, frame = instance.step(at)
+        self._agenda.put(over, lambda at: self._stepped(instance, frame, at))
+
+    def _stepped(self, instance: EmulatedInstance, frame: bytes | None, at: Seconds) -> None:
+        instance.stepping = False
+        if instance.has_work:
+            self._step(instance, at)
+        if frame is not None:
+            self._tell_of(frame, at)
+
+    def _tell_of(self, frame: bytes, at: Seconds) -> None:
+        """Have the controller read of chunks that ended, one event after the other."""
+        self._clock.wait_until(at)
+        with self._clock.working():
+            messages = decode(frame)
+        for message in messages:
+            assert isinstance(message, ChunkEnded), f"a controller cannot answer {type(message).__name__}"
+            self._hear(at, lambda message=message: self._absorb(message))
+
+    def _absorb(self, message: ChunkEnded) -> ChunkFinished:
+        result = message.result
+        self._samples[result.id].absorb(result, ahead_s=0.0, now=self._clock())
+        return ChunkFinished(
+            request=result.id,
+            instance=message.instance,
+            produced_tokens=len(result.tokens),
+            done=result.finish in ("stop", "length"),
+        )
+
+    def _reward(self, sample: Sample, response: str, at: Seconds) -> None:
+        prompt = sample.prompt
+        outcome = self._score(
+            rewards.Sample(prompt=prompt.text, response=response, label=prompt.label, meta=prompt.meta)
+        )
+        done = self._workers.take(at, outcome.elapsed_s)
+
+        def rewarded() -> SampleRewarded:
+            sample.outcome, sample.rewarded_s = outcome, self._clock()
+            return SampleRewarded(request=sample.id)
+
+        self._agenda.put(done, lambda at: self._hear(at, rewarded))

@@ -1,0 +1,54 @@
+"""A rollout instance of an emulated world: a real engine, whose steps take on its own clock what they really took."""
+
+from sestina.core.units import InstanceId, Seconds
+from sestina.policies.events import InstanceUp
+from sestina.rollout.engine import Engine
+from sestina.simulator.clock import VirtualClock
+from sestina.transport.codec import decode, encode
+from sestina.transport.messages import ChunkEnded, StartChunk
+
+
+class EmulatedInstance:
+    """Between steps it reads what has arrived and sends what has ended, as a rollout rank does."""
+
+    def __init__(self, instance: InstanceId, engine: Engine, clock: VirtualClock) -> None:
+        self.id = instance
+        self.engine = engine
+        self.stepping = False
+        """Whether it is in the middle of a step."""
+        self._clock = clock
+        self._arrived: list[bytes] = []
+
+    def up(self) -> InstanceUp:
+        """Return what the planner is told of it."""
+        info = self.engine.info()
+        return InstanceUp(
+            instance=self.id,
+            kv_capacity_tokens=info.kv_capacity_tokens,
+            page_tokens=info.page_tokens,
+            max_running=info.max_running,
+        )
+
+    def arrive(self, frame: bytes) -> None:
+        """A chunk lies at its door."""
+        self._arrived.append(frame)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is a step to take."""
+        return bool(self._arrived) or not self.engine.idle
+
+    def step(self, at: Seconds) -> tuple[Seconds, bytes | None]:
+        """Begin a step at an instant; returns when it is over, and a frame of the chunks that ended, if any has."""
+        self._clock.wait_until(at)
+        with self._clock.working():
+            for frame in self._arrived:
+                for message in decode(frame):
+                    assert isinstance(message, StartChunk), f"an instance cannot answer {type(message).__name__}"
+                    self.engine.submit(message.chunk)
+            self._arrived.clear()
+            results = self.engine.step()
+            now = self._clock()
+            ended = [ChunkEnded(instance=self.id, result=result, clock_s=now) for result in results]
+            frame = encode([*ended]) if ended else None
+        return self._clock(), frame

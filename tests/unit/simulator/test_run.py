@@ -1,0 +1,119 @@
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from sestina.config.load import load
+from sestina.controller.launcher import launch
+from sestina.controller.plan import planner_of
+from sestina.core.errors import ConfigError, RunDirError
+from sestina.simulator.run import simulate
+from sestina.telemetry.journal import read_journal
+from sestina.telemetry.metrics import read_metrics
+from sestina.telemetry.replay import replay
+from sestina.telemetry.traces import read_chunks, read_requests
+from tests.integration.worlds import SMALL, small_model
+from tests.unit.config.helpers import composed
+
+LAUNCH = Path(__file__).parents[3] / "launch" / "simulate.py"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return small_model(tmp_path_factory.mktemp("model"))
+
+
+def config_of(folder, model, *changes, sim="emulated"):
+    own = {"reward.path": None, "dir": folder, "model.path": model, "reward.num_workers": 1}
+    values = {key: value for key, value in {**SMALL, **own}.items() if value is not None}
+    given = [f"{key}={value}" for key, value in values.items()]
+    return load(composed("+exp=quickstart", f"sim={sim}", *given, *changes))
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory, model):
+    def run(*changes):
+        config = config_of(tmp_path_factory.mktemp("run") / "run", model, *changes)
+        simulate(config, Console(quiet=True))
+        return config
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def divided(simulated):
+    return simulated()
+
+
+def crcs(config):
+    return [line.values["rollout/tokens_crc32"] for line in read_metrics(config.dir)]
+
+
+def test_schedulers_instances_and_the_controllers_time_change_no_token(simulated, divided):
+    others = [
+        simulated("rollout.scheduler=context", "rollout.num_instances=5"),
+        simulated("rollout.scheduler=group", "rollout.num_instances=1", "rollout.engine.kv_capacity_tokens=256"),
+        simulated("sim.controller=free", "rollout.chunk_tokens=5"),
+    ]
+    assert len(set(crcs(divided))) == 2
+    assert all(crcs(other) == crcs(divided) for other in others)
+    preempted = [sum(read_requests(each.dir)["preemptions"].to_pylist()) for each in (divided, others[1])]
+    assert preempted[0] == 0
+    assert preempted[1] > 0
+
+
+def test_it_leaves_what_a_run_leaves(divided):
+    [segment] = read_journal(divided.dir / "journal.jsonl")
+    assert replay(segment, planner_of(divided)) is None
+    assert {path.name for path in divided.dir.iterdir()} >= {"config.yaml", "metrics.jsonl", "summary.png", "traces"}
+    requests, chunks = read_requests(divided.dir).to_pylist(), read_chunks(divided.dir).to_pylist()
+    assert len(requests) == 64
+    assert Counter(row["instance"] for row in chunks).keys() == {0, 1, 2}
+    assert all(row["reward"] is not None for row in requests)
+
+
+def test_cause_comes_before_effect(divided):
+    chunks = read_chunks(divided.dir).to_pylist()
+    order = ("dispatched_s", "submitted_s", "started_s", "finished_s", "received_s")
+    assert all(row[before] <= row[after] for row in chunks for before, after in pairwise(order))
+    ends = {(row["group"], row["sample"], row["chunk"]): row["received_s"] for row in chunks}
+    later = [row for row in chunks if row["chunk"]]
+    assert later
+    assert all(ends[row["group"], row["sample"], row["chunk"] - 1] <= row["dispatched_s"] for row in later)
+    requests = read_requests(divided.dir).to_pylist()
+    steps = [[row for row in requests if row["step"] == step] for step in (1, 2)]
+    assert max(row["rewarded_s"] for row in steps[0]) <= min(row["offered_s"] for row in steps[1])
+    for step in steps:
+        begin, end = min(row["offered_s"] for row in step), max(row["rewarded_s"] for row in step)
+        taken = read_metrics(divided.dir)[step[0]["step"] - 1].values["perf/rollout_s"]
+        assert end - begin <= taken <= (end - begin) * 1.5
+
+
+def test_it_is_held_to_its_own_recording(simulated, divided):
+    again = simulated(f"rollout.forced_lengths_from={divided.dir}", "rollout.scheduler=oracle")
+    assert crcs(again) == crcs(divided)
+
+
+def test_what_cannot_be_simulated_is_refused_before_anything_is_written(tmp_path, model, divided):
+    with pytest.raises(RunDirError, match="holds a run; give a simulation another name or dir"):
+        simulate(divided, Console(quiet=True))
+    with pytest.raises(ConfigError, match="sim: null is no world to simulate"):
+        simulate(config_of(tmp_path / "run", model, sim="none"), Console(quiet=True))
+    with pytest.raises(ConfigError, match=r"sim.world: 'emulated' is not allowed with rollout.engine.kind 'sglang'"):
+        config_of(tmp_path / "run", model, "rollout.engine=sglang")
+    with pytest.raises(ConfigError, match=r"sim.world: 'emulated' is not allowed with cluster.layout 'het'"):
+        config_of(tmp_path / "run", model, "cluster=cpu", "cluster.layout=het")
+    with pytest.raises(ConfigError, match=r"sim: 'emulated' is given to a real run; launch/simulate.py simulates one"):
+        launch(config_of(tmp_path / "run", model), Console(quiet=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_reports_what_is_wrong():
+    command = [sys.executable, str(LAUNCH), "sim.world=emulated", "+exp=quickstart", "sim.worlds=free"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "sim.worlds: unknown key; did you mean 'sim.world'?" in done.stderr

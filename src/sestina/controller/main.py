@@ -9,6 +9,7 @@ from sestina.config.run import RunConfig
 from sestina.controller.checkpoints import Checkpoints
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
+from sestina.controller.histories import Histories
 from sestina.controller.loop import train
 from sestina.controller.preflight import prepare
 from sestina.controller.progress import Progress, show_steps
@@ -77,6 +78,10 @@ async def _control(
             stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
             journal = stack.enter_context(closing(Journal(run_dir.file(JOURNAL))))
             status = tasks.create_task(progress.publish(lambda: journal.tick(time.monotonic())))
+            feed = Feed(config, materials)
+            histories = _histories(config, ranks, tasks, feed)
+            if histories is not None:
+                stack.callback(histories.close)
             driver = RolloutDriver(
                 _planner(config),
                 ranks=ranks,
@@ -85,14 +90,16 @@ async def _control(
                 tokenizer=materials.tokenizer,
                 tasks=tasks,
                 stall_s=config.deadlines.silence_s + config.reward.timeout_s,
+                **({} if histories is None else {"on_dispatch": histories.dispatched}),
             )
             session = Session(
                 config,
                 start,
-                Feed(config, materials),
+                feed,
                 ranks=ranks,
                 driver=driver,
-                checkpoints=Checkpoints(run_dir, ranks, config),
+                checkpoints=Checkpoints(run_dir, ranks, config, histories),
+                histories=histories,
                 metrics=metrics,
                 progress=progress,
                 stop=stop,
@@ -100,6 +107,13 @@ async def _control(
             )
             await train(session)
             status.cancel()
+
+
+def _histories(config: RunConfig, ranks: Ranks, tasks: asyncio.TaskGroup, feed: Feed) -> Histories | None:
+    if "history" not in config.draft.source:
+        return None
+    digest = feed.state().digest
+    return Histories(config.dir, ranks, tasks, limit_bytes=config.draft.history_bytes, digest=digest)
 
 
 def _planner(config: RunConfig) -> RolloutPlanner:

@@ -6,8 +6,9 @@ checkpoint and the end of the run.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -37,17 +38,15 @@ class Histories:
         self._digest = digest
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="histories")
         self._sent: set[tuple[InstanceId, GroupId]] = set()
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._recording: asyncio.Task[None] | None = None
         self._lost = 0
         """Records of checkpoints that were dropped."""
 
     def record(self, samples: Sequence[Sample]) -> None:
         """Take in a finished batch, ordered by group; returns at once."""
         self._sent.clear()
-        for _, group in groupby(samples, key=lambda sample: sample.id.group):
-            answered = list(group)
-            responses = tuple(sample.tokens for sample in answered)
-            answers = Answers(responses=responses, weights=weights_of([sample.reward for sample in answered]))
-            self._begin(lambda prompt=answered[0].prompt.tokens, answers=answers: self._put(prompt, answers))
+        self._recording = self._begin(self._record(samples, self._recording))
 
     def dispatched(self, instance: InstanceId, sample: Sample) -> None:
         """A chunk has left for an instance: what its prompt was answered follows, once."""
@@ -55,11 +54,17 @@ class Histories:
         if group >= EVAL_GROUPS or (instance, group) in self._sent:
             return
         self._sent.add((instance, group))
-        self._tasks.create_task(self._send(instance, group, sample.prompt.tokens))
+        self._begin(self._send(instance, group, sample.prompt.tokens))
 
     async def save(self, path: Path, limit_s: Seconds) -> None:
-        """Write all there is; raises DeadlineError."""
-        await self._do(lambda: write_history(path, self._store, self._digest), limit_s, f"{path} to be written")
+        """Write all that was recorded; raises DeadlineError."""
+
+        async def write() -> None:
+            if self._recording is not None:
+                await self._recording
+            await self._do(lambda: write_history(path, self._store, self._digest))
+
+        await _within(limit_s, write(), f"{path} to be written")
 
     async def restore(self, path: Path, limit_s: Seconds) -> None:
         """Go on from what a checkpoint holds; what is damaged or of other prompts is said, and drafts begin without it.
@@ -69,7 +74,8 @@ class Histories:
         if not path.exists():
             _log.warning("%s: no such file; drafts from history begin with this run's own responses", path)
             return
-        done = await self._do(lambda: read_history(path, self._store, self._digest), limit_s, f"{path} to be read")
+        reading = self._do(lambda: read_history(path, self._store, self._digest))
+        done = await _within(limit_s, reading, f"{path} to be read")
         self._lost += done.num_dropped
         if done.why:
             _log.warning("%s: %s; %d prompts begin without a history", path, done.why, done.num_dropped)
@@ -85,31 +91,42 @@ class Histories:
 
     def close(self) -> None:
         """Forget everything, files included; returns when the thread has ended."""
+        for task in self._under_way:
+            task.cancel()
         self._thread.shutdown(cancel_futures=True)
         self._store.clear()
 
-    def _put(self, prompt: TokenArray, answers: Answers) -> None:
-        self._store.put(prompt_key(prompt), to_record(answers))
+    async def _record(self, samples: Sequence[Sample], before: asyncio.Task[None] | None) -> None:
+        """Group by group, so that what is asked for meanwhile waits for one of them at most."""
+        if before is not None:
+            await before
+        for _, group in groupby(samples, key=lambda sample: sample.id.group):
+            await self._do(partial(self._put, tuple(group)))
+
+    def _put(self, answered: Sequence[Sample]) -> None:
+        responses = tuple(sample.tokens for sample in answered)
+        answers = Answers(responses=responses, weights=weights_of([sample.reward for sample in answered]))
+        self._store.put(prompt_key(answered[0].prompt.tokens), to_record(answers))
 
     async def _send(self, instance: InstanceId, group: GroupId, prompt: TokenArray) -> None:
-        loop = asyncio.get_running_loop()
-        record = await loop.run_in_executor(self._thread, lambda: self._store.get(prompt_key(prompt)))
+        record = await self._do(lambda: self._store.get(prompt_key(prompt)))
         if record is not None:
             history = GroupHistory(group=group, prompt=prompt, record=record)
             self._ranks.send(self._ranks.layout.rollouts[instance], history)
 
-    def _begin(self, work: Callable[[], None]) -> None:
-        """Have something done; what it raises ends the run."""
-        done = asyncio.get_running_loop().run_in_executor(self._thread, work)
+    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = self._tasks.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
 
-        async def look() -> None:
-            await done
+    async def _do(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-        self._tasks.create_task(look())
 
-    async def _do(self, work: Callable[[], T], limit_s: Seconds, awaited: str) -> T:
-        try:
-            async with asyncio.timeout(limit_s):
-                return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except TimeoutError:
-            raise DeadlineError(awaited, limit_s) from None
+async def _within(limit_s: Seconds, work: Awaitable[T], awaited: str) -> T:
+    try:
+        async with asyncio.timeout(limit_s):
+            return await work
+    except TimeoutError:
+        raise DeadlineError(awaited, limit_s) from None

@@ -1,6 +1,7 @@
 """The controller rank: builds the parts of a run, connects them, and runs the loop."""
 
 import asyncio
+import logging
 import time
 from contextlib import ExitStack, closing
 
@@ -27,6 +28,7 @@ from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.traces import drop_steps
 from sestina.transport.world import World
 
+_log = logging.getLogger(__name__)
 _PLACEMENT = 2
 """Name, below the run's seed, of the key that binds groups to instances."""
 
@@ -112,8 +114,17 @@ async def _control(
 def _histories(config: RunConfig, ranks: Ranks, tasks: asyncio.TaskGroup, feed: Feed) -> Histories | None:
     if "history" not in config.draft.source:
         return None
-    digest = feed.state().digest
-    return Histories(config.dir, ranks, tasks, limit_bytes=config.draft.history_bytes, digest=digest)
+    state = feed.state()
+    asked = config.run.steps * (config.algorithm.batch_size // config.algorithm.group_size)
+    if asked <= state.cursor.num_prompts:
+        _log.warning(
+            "draft.source %r: %d steps ask %d of %d prompts once each, so that no history is drafted from",
+            config.draft.source,
+            config.run.steps,
+            asked,
+            state.cursor.num_prompts,
+        )
+    return Histories(config.dir, ranks, tasks, limit_bytes=config.draft.history_bytes, digest=state.digest)
 
 
 def _planner(config: RunConfig) -> RolloutPlanner:

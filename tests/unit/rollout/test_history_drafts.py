@@ -8,7 +8,9 @@ import pytest
 
 from sestina.core.ids import EVAL_GROUPS, RequestId
 from sestina.drafting.history.answers import Answers, to_record, weights_of
+from sestina.drafting.settings import IndexSettings
 from sestina.rollout.speculation.desk import DraftDesk
+from sestina.rollout.speculation.history import HistoryDrafts
 from sestina.rollout.speculation.suffix import SuffixSpeculator
 from tests.unit.rollout.helpers import finish, finish_in_chunks, make_engine, make_requests, outputs, same
 from tests.unit.rollout.test_suffix_speculator import EAGER, SHAPE, dull_weights
@@ -104,7 +106,9 @@ def test_counts_agree_with_the_chunks(requests, plain):
     """Of both sources together, those by place and by siblings included; evaluation stays out."""
     drafting = Drafting(dataclasses.replace(EAGER, source="grouped+history"))
     drafting.take(requests, plain)
-    results = finish(drafting.engine, requests).values()
+    held_out = [dataclasses.replace(r, id=RequestId(EVAL_GROUPS + r.id.group, r.id.sample)) for r in requests[:6]]
+    results = finish(drafting.engine, requests + held_out).values()
+    results = [result for result in results if result.id.group < EVAL_GROUPS]
     tally = drafting.desk.tally.take()
     sources = tally.sources.values()
     assert sum(s.drafted_tokens for s in sources) == sum(r.drafted_tokens for r in results) > 0
@@ -117,8 +121,7 @@ def test_counts_agree_with_the_chunks(requests, plain):
     assert 0 < tally.draft_s < tally.step_s
     assert tally.steps["on"] > 0
 
-    held_out = [dataclasses.replace(r, id=RequestId(EVAL_GROUPS + r.id.group, r.id.sample)) for r in requests]
-    finish(drafting.engine, held_out)
+    finish(drafting.engine, [dataclasses.replace(r, id=RequestId(r.id.group + 9, r.id.sample)) for r in held_out])
     assert not drafting.desk.tally.take().steps
 
 
@@ -153,8 +156,12 @@ def test_tokens_that_the_model_does_not_have_are_refused(requests):
     assert drafting.desk.tally.take().histories_dropped == 1
 
 
-def test_a_full_index_drops_histories_and_ends_nothing(requests, plain):
-    drafting = Drafting(dataclasses.replace(HISTORY, history_bytes=1))
+@pytest.mark.parametrize("limit_bytes", [1, 100_000])
+def test_a_full_index_drops_histories_and_ends_nothing(limit_bytes, requests, plain):
+    drafting = Drafting(HISTORY)
+    settings = IndexSettings(vocab_size=SHAPE.vocab_size, depth=8, memory_limit_bytes=limit_bytes)
+    full = HistoryDrafts(settings, num_slots=16, tally=drafting.desk.tally)
+    drafting.speculator._sources._history, drafting.desk.take_history = full, full.take
     drafting.take(requests, plain)
     assert same(outputs(finish(drafting.engine, requests)), plain)
     assert drafting.desk.tally.take().histories_dropped > 0

@@ -39,4 +39,4 @@ class DraftConfig:
     aimd_step: Count
     """Length `aimd`: tokens more after a draft that was accepted whole."""
     history_bytes: Count
-    """Memory for histories: of the controller, beyond which they lie on the disk, and of each instance's index."""
+    """Memory of the controller for histories; beyond it they lie on the disk."""

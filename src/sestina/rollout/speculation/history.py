@@ -71,8 +71,7 @@ class HistoryDrafts:
         for group, arrived in list(self._ready.items()):
             if arrived < self._num_weights - 1 and group not in followed:
                 self._discard(group)
-        for group in self._index.take_evicted():
-            self._ready.pop(group, None)
+        self._drop_evicted()
 
     def follow(self, table: SlotTable, slots: IntArray) -> None:
         """Bring streams in step with the rows' texts, starting those that can be."""
@@ -126,12 +125,18 @@ class HistoryDrafts:
         else:
             self._ready[group] = self._num_weights
             self._tally.histories += 1
+        self._drop_evicted()
 
     def _refuse(self, group: GroupId, why: str) -> None:
         if not self._tally.histories_dropped:
             _log.warning("group %d: its history is not drafted from: %s", group, why)
         self._tally.histories_dropped += 1
         self._discard(group)
+
+    def _drop_evicted(self) -> None:
+        for group in self._index.take_evicted():
+            if self._ready.pop(group, None) is not None:
+                self._refuse(group, "evicted: the index is full")
 
     def _discard(self, group: GroupId) -> None:
         self._ready.pop(group, None)
@@ -148,7 +153,7 @@ class HistoryDrafts:
         try:
             self._handles[slot] = self._index.start_request(group, self._num_streams, weight=0)
         except NotFoundError:
-            self._ready.pop(group, None)  # evicted
+            self._drop_evicted()
             return
         self._groups[slot] = group
         self._fed[slot], self._offsets[slot] = table.prompts[slot], 0
@@ -179,11 +184,11 @@ class HistoryDrafts:
         self._keys[slot] = _NOBODY
 
 
-def settings_of(vocab_size: int, *, alone: bool, limit_bytes: int) -> IndexSettings:
+def settings_of(vocab_size: int, *, alone: bool) -> IndexSettings:
     """Return what the index is built for: with siblings' drafts beside it, it matches as far back as theirs."""
-    usual = IndexSettings(vocab_size=vocab_size, memory_limit_bytes=limit_bytes)
-    depth = LONGEST_MATCH + 1 if alone else usual.depth
-    return IndexSettings(vocab_size=vocab_size, depth=depth, memory_limit_bytes=limit_bytes)
+    return (
+        IndexSettings(vocab_size=vocab_size, depth=LONGEST_MATCH + 1) if alone else IndexSettings(vocab_size=vocab_size)
+    )
 
 
 def _append(index: SuffixIndex, handle: int, offset: int, tokens: TokenArray) -> None:

@@ -1,7 +1,7 @@
 """Which source each draft of a step comes from, and what became of it: live texts, histories, or the better of both."""
 
 from collections import Counter
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from sestina.rollout.speculation.history import SHORTEST_MATCH, HistoryDrafts, s
 from sestina.rollout.speculation.speculator import Outcome
 from sestina.rollout.speculation.tally import StepCounts, Tally
 
+T = TypeVar("T", bound=np.generic)
 Planned: TypeAlias = tuple[StepView, StepPlan]
 
 
@@ -33,7 +34,7 @@ class Sources:
         self._tally = desk.tally = Tally(tuple(names), max_length=config.max_tokens)
         self._history: HistoryDrafts | None = None
         if "history" in names:
-            settings = settings_of(vocab_size, alone=not self.live, limit_bytes=config.history_bytes)
+            settings = settings_of(vocab_size, alone=not self.live)
             self._history = HistoryDrafts(settings, num_slots=num_slots, tally=self._tally)
             desk.take_history = self._history.take
         self._finished: Counter[int] = Counter()
@@ -122,14 +123,13 @@ def _merged(first: DraftBuffers, second: DraftBuffers, taken: npt.NDArray[np.boo
     bounds = np.append(0, np.cumsum(counts))
     entries = np.repeat(starts - bounds[:-1], counts) + np.arange(bounds[-1])
 
-    def both(name: str) -> "npt.NDArray[np.generic]":
-        parts = [getattr(drafts, name)[: drafts.bounds[-1]] for drafts in (first, second)]
-        return np.concatenate(parts)[entries]
+    def both(one: "npt.NDArray[T]", other: "npt.NDArray[T]") -> "npt.NDArray[T]":
+        return np.concatenate([one[:behind], other])[entries]
 
     return DraftBuffers(
-        token_ids=both("token_ids"),
-        parents=both("parents"),
-        probs=both("probs"),
+        token_ids=both(first.token_ids, second.token_ids),
+        parents=both(first.parents, second.parents),
+        probs=both(first.probs, second.probs),
         bounds=bounds,
         scores=np.where(taken, second.scores, first.scores),
         match_lens=np.where(taken, second.match_lens, first.match_lens),

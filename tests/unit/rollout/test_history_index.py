@@ -16,7 +16,7 @@ from sestina.drafting.index import SuffixIndex
 from sestina.drafting.settings import DraftSettings, IndexSettings
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.history import HistoryDrafts
-from sestina.rollout.speculation.sources import _merged
+from sestina.rollout.speculation.sources import _better, _merged
 from sestina.rollout.speculation.tally import Tally
 from tests.unit.drafting.helpers import append
 
@@ -129,3 +129,9 @@ def test_merged_rows_are_whole(taken):
         assert found.token_ids.tolist() == expected.token_ids.tolist()
         assert found.parents.tolist() == expected.parents.tolist()
         assert (found.score, found.match_len) == (expected.score, expected.match_len)
+
+
+def test_the_longer_match_is_better_and_of_equal_ones_the_higher_score():
+    one = drafts(([1], 5), ([1, 2, 3], 2), ([1, 2], 3), ([1], 3))
+    other = drafts(([1, 2], 4), ([1], 3), ([1], 3), ([1], 3))
+    assert _better(one, other).tolist() == [True, False, True, False]

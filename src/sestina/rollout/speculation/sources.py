@@ -68,8 +68,7 @@ class Sources:
         if live is None:
             self._from = np.zeros(len(slots), np.int64)
             return past
-        equal = past.match_lens == live.match_lens
-        taken = np.where(equal, past.scores > live.scores, past.match_lens > live.match_lens)
+        taken = _better(past, live)
         self._from = taken.astype(np.int64)
         return _merged(live, past, taken)
 
@@ -113,6 +112,11 @@ def _of_history(settings: DraftSettings) -> DraftSettings:
     return DraftSettings(
         top_k=settings.top_k, min_token_prob=settings.min_token_prob, own_weight=0, min_match=SHORTEST_MATCH
     )
+
+
+def _better(one: DraftBuffers, other: DraftBuffers) -> npt.NDArray[np.bool_]:
+    equal = one.match_lens == other.match_lens
+    return np.where(equal, one.scores > other.scores, one.match_lens > other.match_lens)
 
 
 def _merged(first: DraftBuffers, second: DraftBuffers, taken: npt.NDArray[np.bool_]) -> DraftBuffers:

@@ -41,7 +41,17 @@ TURNS = 5
 LEAST_ADAPTIVE = 0.98
 
 ADAPTIVE = DraftConfig(
-    source="grouped", length="mba", toggle="always", guard=True, max_tokens=8, paths=1, min_token_prob=0.1
+    source="grouped",
+    length="mba",
+    toggle="always",
+    guard=True,
+    max_tokens=8,
+    paths=1,
+    min_token_prob=0.1,
+    thresholds_slack=0.1,
+    aimd_start=2,
+    aimd_step=2,
+    history_bytes=1 << 32,
 )
 WAYS: Mapping[str, DraftConfig | None] = {
     "none": None,

@@ -10,8 +10,9 @@ import msgspec
 from sestina.config.resolved import write_resolved
 from sestina.config.run import RunConfig
 from sestina.controller.feed import FeedState
+from sestina.controller.histories import Histories
 from sestina.controller.ranks import Ranks
-from sestina.controller.run_dir import CONFIG, RunDir
+from sestina.controller.run_dir import CONFIG, HISTORY, RunDir
 from sestina.core.errors import RunDirError
 from sestina.core.units import Version
 from sestina.models.tokenizer import FILES as TOKENIZER_FILES
@@ -32,10 +33,11 @@ class ControllerState:
 class Checkpoints:
     """Saves and loads, together with the trainer."""
 
-    def __init__(self, run_dir: RunDir, ranks: Ranks, config: RunConfig) -> None:
+    def __init__(self, run_dir: RunDir, ranks: Ranks, config: RunConfig, histories: Histories | None) -> None:
         self._run_dir = run_dir
         self._ranks = ranks
         self._config = config
+        self._histories = histories
 
     async def save(self, state: ControllerState) -> Path:
         """Write the checkpoint of a step and remove those too many; returns where it lies."""
@@ -48,6 +50,8 @@ class Checkpoints:
         for name in TOKENIZER_FILES:
             if (self._config.model.path / name).exists():
                 shutil.copyfile(self._config.model.path / name, aside / _MODEL / name)
+        if self._histories is not None:
+            await self._histories.save(aside / HISTORY, self._config.deadlines.checkpoint_s)
         write_resolved(self._config, aside / CONFIG)
         (aside / _STATE).write_bytes(msgspec.json.format(msgspec.json.encode(state)))
         _sync(aside)

@@ -6,7 +6,7 @@ offer -> Dispatch -> chunk runs -> ChunkFinished -> Reward -> SampleRewarded -> 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from sestina.controller.offer import Offer
@@ -54,7 +54,9 @@ class RolloutDriver:
         tokenizer: Tokenizer,
         tasks: asyncio.TaskGroup,
         stall_s: Seconds,
+        on_dispatch: Callable[[InstanceId, Sample], None] = lambda *_: None,
     ) -> None:
+        """`on_dispatch` is told of every chunk that leaves for an instance."""
         self._planner = planner
         self._pool = pool
         self._journal = journal
@@ -62,6 +64,7 @@ class RolloutDriver:
         self._tasks = tasks
         self._stall_s = stall_s
         self._ranks = ranks
+        self._on_dispatch = on_dispatch
         ranks.on_chunk = self.chunk_ended
         self._samples: dict[RequestId, Sample] = {}
         self._released: asyncio.Future[None] | None = None
@@ -184,6 +187,7 @@ class RolloutDriver:
             case Dispatch():
                 chunk = self._samples[command.request].start(command, now)
                 self._ranks.send(self._ranks.layout.rollouts[command.instance], StartChunk(chunk=chunk))
+                self._on_dispatch(command.instance, self._samples[command.request])
             case Reward():
                 task = self._tasks.create_task(self._score(self._samples[command.request]))
                 self._scoring.add(task)

@@ -1,6 +1,7 @@
 """The controller rank: builds the parts of a run, connects them, and runs the loop."""
 
 import asyncio
+import logging
 import time
 from contextlib import ExitStack, closing
 
@@ -9,6 +10,7 @@ from sestina.config.run import RunConfig
 from sestina.controller.checkpoints import Checkpoints
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
+from sestina.controller.histories import Histories
 from sestina.controller.loop import train
 from sestina.controller.plan import planner_of
 from sestina.controller.preflight import prepare
@@ -24,6 +26,8 @@ from sestina.telemetry.journal import Journal
 from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.traces import drop_steps
 from sestina.transport.world import World
+
+_log = logging.getLogger(__name__)
 
 
 def run(config: RunConfig, world: World, *, quiet: bool) -> None:
@@ -73,6 +77,10 @@ async def _control(
             stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
             journal = stack.enter_context(closing(Journal(run_dir.file(JOURNAL))))
             status = tasks.create_task(progress.publish(lambda: journal.tick(time.monotonic())))
+            feed = Feed(config, materials)
+            histories = _histories(config, ranks, tasks, feed)
+            if histories is not None:
+                stack.callback(histories.close)
             driver = RolloutDriver(
                 planner_of(config),
                 ranks=ranks,
@@ -81,14 +89,16 @@ async def _control(
                 tokenizer=materials.tokenizer,
                 tasks=tasks,
                 stall_s=config.deadlines.silence_s + config.reward.timeout_s,
+                **({} if histories is None else {"on_dispatch": histories.dispatched}),
             )
             session = Session(
                 config,
                 start,
-                Feed(config, materials),
+                feed,
                 ranks=ranks,
                 driver=driver,
-                checkpoints=Checkpoints(run_dir, ranks, config),
+                checkpoints=Checkpoints(run_dir, ranks, config, histories),
+                histories=histories,
                 metrics=metrics,
                 progress=progress,
                 stop=stop,
@@ -96,6 +106,22 @@ async def _control(
             )
             await train(session)
             status.cancel()
+
+
+def _histories(config: RunConfig, ranks: Ranks, tasks: asyncio.TaskGroup, feed: Feed) -> Histories | None:
+    if "history" not in config.draft.source:
+        return None
+    state = feed.state()
+    asked = config.run.steps * (config.algorithm.batch_size // config.algorithm.group_size)
+    if asked <= state.cursor.num_prompts:
+        _log.warning(
+            "draft.source %r: %d steps ask %d of %d prompts once each, so that no history is drafted from",
+            config.draft.source,
+            config.run.steps,
+            asked,
+            state.cursor.num_prompts,
+        )
+    return Histories(config.dir, ranks, tasks, limit_bytes=config.draft.history_bytes, digest=state.digest)
 
 
 def _open_metrics(config: RunConfig, run_dir: RunDir, start: Start) -> MetricsWriter:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sestina.core.errors import DeadlineError
+from sestina.core.tally import DraftTally
 from sestina.core.units import Seconds
 from sestina.telemetry.status import RankProcess
 from sestina.transport.link import HEARTBEAT_S
-from sestina.transport.messages import Bye, ChunkEnded, Heartbeat, Hello, LoadReport, Message, Ping, Stop
+from sestina.transport.messages import Bye, ChunkEnded, DraftReport, Heartbeat, Hello, LoadReport, Message, Ping, Stop
 from sestina.transport.mpi import QUIET_SLEEP_S, Mailbox, Pause
 from sestina.transport.world import Layout, World, whoami
 
@@ -38,6 +39,8 @@ class Ranks:
         self.hellos: dict[int, Hello] = {}
         self.loads: dict[int, LoadReport] = {}
         """Latest report of each rollout rank."""
+        self.draft_tallies: list[DraftTally] = []
+        """What came of drafts, not yet recorded."""
 
     @property
     def first_trainer(self) -> int:
@@ -105,6 +108,8 @@ class Ranks:
             case ChunkEnded():
                 assert self.on_chunk is not None, "a chunk ended that nobody sent"
                 self.on_chunk(message)
+            case DraftReport():
+                self.draft_tallies.append(message.tally)
             case LoadReport():
                 self.loads[rank] = message
             case Heartbeat():

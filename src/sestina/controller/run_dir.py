@@ -2,7 +2,8 @@
 
 config.yaml  metrics.jsonl  journal.jsonl  status.json  traces/  wandb/  summary.png
 stop  failures/  unfinished.msgpack  slurm/{job.sh, job, 12.log}
-checkpoints/step_000010/{controller.json, config.yaml, trainer/, model/}
+history/  (draft=history: what memory does not hold)
+checkpoints/step_000010/{controller.json, config.yaml, history, trainer/, model/}
 """
 
 import errno
@@ -15,7 +16,7 @@ from pathlib import Path
 from sestina.core.errors import RunDirError
 
 CONFIG, STATUS, JOURNAL, SUMMARY = "config.yaml", "status.json", "journal.jsonl", "summary.png"
-STOP, FAILURES, LOGS, UNFINISHED = "stop", "failures", "logs", "unfinished.msgpack"
+STOP, FAILURES, LOGS, UNFINISHED, HISTORY = "stop", "failures", "logs", "unfinished.msgpack", "history"
 _LOCK, _CHECKPOINTS, _STEP = "lock", "checkpoints", "step_"
 
 

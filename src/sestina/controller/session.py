@@ -7,10 +7,13 @@ from sestina.config.run import RunConfig
 from sestina.controller.batch import eval_metrics, rollout_metrics, to_batch
 from sestina.controller.batches import Batches
 from sestina.controller.checkpoints import Checkpoints, ControllerState, model_of, read_state
+from sestina.controller.draft_metrics import tally_metrics
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
+from sestina.controller.histories import Histories
 from sestina.controller.progress import Progress
 from sestina.controller.ranks import Ranks
+from sestina.controller.run_dir import HISTORY
 from sestina.controller.sample import Sample
 from sestina.controller.setup import start_instances, start_trainer
 from sestina.controller.start import Start
@@ -33,6 +36,7 @@ class Session:
         ranks: Ranks,
         driver: RolloutDriver,
         checkpoints: Checkpoints,
+        histories: Histories | None,
         metrics: MetricsWriter,
         progress: Progress,
         stop: StopRequest,
@@ -46,6 +50,7 @@ class Session:
         self._ranks = ranks
         self._driver = driver
         self._checkpoints = checkpoints
+        self._histories = histories
         self._metrics = metrics
         self._progress = progress
         self._tasks = tasks
@@ -75,6 +80,8 @@ class Session:
             self.step, version = state.step, state.version
             self._saved_step = self.step
             self._feed.restore(state.feed, checkpoint)
+            if self._histories is not None:
+                await self._histories.restore(checkpoint / HISTORY, config.deadlines.checkpoint_s)
         model = config.model.path if checkpoint is None else model_of(checkpoint)
         limit_s = config.deadlines.start_s
         await start_instances(self._ranks, self._driver, model, version, dtype=config.trainer.dtype, start_s=limit_s)
@@ -91,6 +98,8 @@ class Session:
 
     async def train(self, samples: list[Sample]) -> dict[str, float]:
         """Take the optimizer steps of a batch; returns the step's metrics so far."""
+        if self._histories is not None:
+            self._histories.record(samples)
         metrics = rollout_metrics(samples)
         tokens = sum(sample.num_tokens - sample.restored_tokens for sample in samples)
         rolled_out_s = time.monotonic()
@@ -127,7 +136,14 @@ class Session:
         order = PublishWeights(version=version)
         sending = self._ranks.ask(self._ranks.first_trainer, order, WeightsLoaded, limit_s, f"to send {what}")
         sent, *_ = await asyncio.gather(sending, *receiving)
-        return {"perf/weights_s": time.monotonic() - start, "perf/weights_bytes": float(sent.num_bytes)}
+        perf = {"perf/weights_s": time.monotonic() - start, "perf/weights_bytes": float(sent.num_bytes)}
+        return perf | self._draft_metrics()
+
+    def _draft_metrics(self) -> dict[str, float]:
+        """Return what drafters have counted; each tells it before it takes new weights."""
+        metrics = tally_metrics(self._ranks.draft_tallies)
+        self._ranks.draft_tallies.clear()
+        return metrics | (self._histories.metrics() if self._histories is not None else {})
 
     def eval_due(self) -> bool:
         """Before the first step, after every so many, and after the last."""

@@ -25,6 +25,7 @@ class SuffixIndex:
         top_k: int,
         min_prob: float,
         own_weight: int,
+        min_match: int,
         threads: int,
         bounds: _I64,
         tokens: _I32,
@@ -35,9 +36,19 @@ class SuffixIndex:
         /,
     ) -> None: ...
     def rehearse(
-        self, handle: int, tokens: _I32, max_tokens: int, top_k: int, min_prob: float, own_weight: int, /
+        self,
+        handle: int,
+        tokens: _I32,
+        max_tokens: int,
+        top_k: int,
+        min_prob: float,
+        own_weight: int,
+        min_match: int,
+        /,
     ) -> tuple[int, int]: ...
-    def time_drafts(self, handles: _I64, max_tokens: int, top_k: int, min_prob: float, own_weight: int, /) -> _I64: ...
+    def time_drafts(
+        self, handles: _I64, max_tokens: int, top_k: int, min_prob: float, own_weight: int, min_match: int, /
+    ) -> _I64: ...
     def fetch(self, group: int, cursor: int, /) -> tuple[int, _U32, _I64, _I32]: ...
     def replay(self, group: int, epoch: int, cursor: int, records: _U32, starts: _I64, tokens: _I32, /) -> None: ...
     def count(self, group: int, tokens: _I32, /) -> int: ...

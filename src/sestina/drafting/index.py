@@ -81,6 +81,7 @@ class SuffixIndex:
             settings.top_k,
             settings.min_token_prob,
             settings.own_weight,
+            settings.min_match,
             settings.threads,
             out.bounds,
             out.token_ids,
@@ -96,14 +97,12 @@ class SuffixIndex:
 
         Raises NotFoundError, OutOfRangeError.
         """
-        args = (max_tokens, settings.top_k, settings.min_token_prob, settings.own_weight)
-        num_steps, num_drafted = self._native.rehearse(handle, text, *args)
+        num_steps, num_drafted = self._native.rehearse(handle, text, *_limits(max_tokens, settings))
         return Rehearsal(num_tokens=len(text), num_steps=num_steps, num_drafted=num_drafted)
 
     def time_drafts(self, handles: HandleArray, max_tokens: int, settings: DraftSettings) -> npt.NDArray[np.int64]:
         """Draft for one request after the other and return the nanoseconds of each; raises NotFoundError."""
-        args = (max_tokens, settings.top_k, settings.min_token_prob, settings.own_weight)
-        return self._native.time_drafts(handles, *args)
+        return self._native.time_drafts(handles, *_limits(max_tokens, settings))
 
     def fetch_since(self, group: GroupId, cursor: int) -> LogSlice:
         """Return the records of a group's log from `cursor` on; raises NotFoundError, OffsetGapError beyond its end."""
@@ -155,3 +154,7 @@ class SuffixIndex:
     def check_integrity(self) -> str:
         """Count everything anew from the text; return the first thing that is wrong, empty if nothing is. Slow."""
         return self._native.check()
+
+
+def _limits(max_tokens: int, settings: DraftSettings) -> tuple[int, int, float, int, int]:
+    return max_tokens, settings.top_k, settings.min_token_prob, settings.own_weight, settings.min_match

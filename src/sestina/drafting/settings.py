@@ -25,6 +25,8 @@ class DraftSettings:
     min_token_prob: float = 0.1
     own_weight: int = 2
     """Occurrences more that a follower counts when the request itself took it last."""
+    min_match: int = 1
+    """Tokens of the shortest suffix whose followers are drafted."""
     threads: int = 1
 
 

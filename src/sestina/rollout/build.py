@@ -11,6 +11,7 @@ from sestina.models.shape import ModelShape
 from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
 from sestina.rollout.engine import Engine
 from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.speculator import Speculator
 
 
@@ -32,8 +33,13 @@ class InstanceConfig:
     stop_s: Seconds
 
 
-def build_engine(config: InstanceConfig, clock: Callable[[], Seconds] = time.monotonic) -> Engine:
-    """Return the engine, ready for weights; only what it needs is imported. An embedded one is told the time."""
+def build_engine(
+    config: InstanceConfig, desk: DraftDesk, clock: Callable[[], Seconds] = time.monotonic
+) -> Engine:
+    """Return the engine, ready for weights, its drafter at this desk; only what it needs is imported.
+
+    An embedded engine is told the time by `clock`.
+    """
     match config.engine:
         case TorchEngineConfig():
             from sestina.rollout.torch_engine import TorchEngine  # noqa: PLC0415
@@ -44,7 +50,7 @@ def build_engine(config: InstanceConfig, clock: Callable[[], Seconds] = time.mon
                 max_context_tokens=config.max_context_tokens,
                 seed=config.seed,
                 stop_token=config.stop_token,
-                speculator=_speculator(config, config.engine),
+                speculator=_speculator(config, config.engine, desk),
                 clock=clock,
             )
         case SGLangEngineConfig():
@@ -63,9 +69,10 @@ def build_engine(config: InstanceConfig, clock: Callable[[], Seconds] = time.mon
             assert_never(config.engine)
 
 
-def _speculator(config: InstanceConfig, engine: TorchEngineConfig) -> Speculator | None:
+def _speculator(config: InstanceConfig, engine: TorchEngineConfig, desk: DraftDesk) -> Speculator | None:
     if config.draft.source == "none":
         return None
     from sestina.rollout.speculation.suffix import SuffixSpeculator  # noqa: PLC0415
 
-    return SuffixSpeculator(config.draft, vocab_size=config.shape.vocab_size, num_slots=engine.max_running)
+    vocab_size = config.shape.vocab_size
+    return SuffixSpeculator(config.draft, vocab_size=vocab_size, num_slots=engine.max_running, desk=desk)

@@ -10,11 +10,14 @@ from sestina.core.units import Seconds, Version
 from sestina.models.weights import read_weights
 from sestina.rollout.build import InstanceConfig, build_engine
 from sestina.rollout.engine import Engine
+from sestina.rollout.speculation.desk import DraftDesk
 from sestina.transport.link import Link
 from sestina.transport.messages import (
     AbortChunks,
     Bye,
     ChunkEnded,
+    DraftReport,
+    GroupHistory,
     InstanceReady,
     JoinWeights,
     LoadReport,
@@ -43,7 +46,8 @@ class RolloutWorker:
         # A server has a copy of its own; what is kept for the next one need not fill a GPU.
         self._keep_on = self._device if config.engine.kind == "torch" else torch.device("cpu")
         link.announce("building the engine")
-        self._engine: Engine = build_engine(config)
+        self._desk = DraftDesk()
+        self._engine: Engine = build_engine(config, self._desk)
         self._updates: tuple[UpdateGroup, WeightLayout] | None = None
         self._stopped = False
 
@@ -71,6 +75,9 @@ class RolloutWorker:
         match message:
             case StartChunk():
                 self._engine.submit(message.chunk)
+            case GroupHistory():
+                assert self._desk.take_history is not None, "a history was sent that nobody drafts from"
+                self._desk.take_history(message.group, message.prompt, message.record)
             case AbortChunks():
                 self._engine.abort(list(message.ids))
                 self._step()  # an engine that has nothing left is idle, and would not be asked for them
@@ -110,6 +117,7 @@ class RolloutWorker:
         self._load(message.version, kept, start)
 
     def _load(self, version: Version, tensors: dict[str, torch.Tensor], start: Seconds) -> None:
+        self._link.send(DraftReport(instance=self._config.instance, tally=self._desk.tally.take()))
         self._engine.load_weights(version, tensors)
         num_bytes = sum(tensor.nbytes for tensor in tensors.values())
         self._link.send(WeightsLoaded(version=version, num_bytes=num_bytes, seconds=time.monotonic() - start))

@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from sestina.core.ids import RequestId
+from sestina.core.ids import GroupId, RequestId
 from sestina.core.records import ChunkRequest, ChunkResult, EngineLoad
+from sestina.core.tally import DraftTally
 from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray, Version
 
 Role: TypeAlias = Literal["controller", "rollout", "trainer"]
@@ -75,6 +76,16 @@ class StartChunk(_Base, frozen=True):
     chunk: ChunkRequest
 
 
+class GroupHistory(_Base, frozen=True):
+    """What a group's prompt was answered in the last epoch: drafts may be made of it."""
+
+    group: GroupId
+    prompt: TokenArray
+    """[prompt tokens]"""
+    record: bytes
+    """As `drafting.history.answers` makes it."""
+
+
 class AbortChunks(_Base, frozen=True):
     """End these chunks at once: each comes back with what it has produced."""
 
@@ -87,6 +98,13 @@ class ChunkEnded(_Base, frozen=True):
     instance: InstanceId
     result: ChunkResult
     clock_s: Seconds
+
+
+class DraftReport(_Base, frozen=True):
+    """What came of drafts since the last weights, sent before the next are loaded."""
+
+    instance: InstanceId
+    tally: DraftTally
 
 
 class LoadReport(_Base, frozen=True):
@@ -237,8 +255,10 @@ Message: TypeAlias = (
     | Bye
     | InstanceReady
     | StartChunk
+    | GroupHistory
     | AbortChunks
     | ChunkEnded
+    | DraftReport
     | LoadReport
     | JoinWeights
     | WeightsJoined

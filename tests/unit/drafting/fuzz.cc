@@ -62,7 +62,7 @@ void draft(SuffixIndex& index, const std::vector<Live>& lives) {
   std::vector<int64_t> bounds(size + 1);
   std::vector<int32_t> tokens(room), parents(room), matches(size);
   std::vector<float> probs(room), scores(size);
-  const Limits limits{0, 1 + below(8), static_cast<float>(below(3)) * 0.05f, below(4)};
+  const Limits limits{0, 1 + below(8), static_cast<float>(below(3)) * 0.05f, below(4), 1 + below(3)};
   const DraftBatch batch{handles.data(), limits_of.data(), size, limits, 1 + below(3)};
   went_through([&] {
     index.draft(batch,

@@ -73,6 +73,18 @@ def test_a_response_without_weight_is_matched_but_not_drafted(index):
     assert draft(index, silent).token_ids.tolist() == [2, 4]
 
 
+@pytest.mark.parametrize("top_k", [1, 4])
+def test_a_shorter_match_than_asked_for_drafts_nothing(index, top_k):
+    started(index, 0, [1, 2, 3, 4, 5])
+    for request in (1, 2, 3):
+        started(index, request, [7, 3, 6, 9])
+    handle = started(index, 9, [8, 2, 3], weight=0)
+    assert draft(index, handle, top_k=1, own_weight=0).token_ids.tolist() == [6, 9]
+    found = draft(index, handle, top_k=top_k, own_weight=0, min_match=2)
+    assert (found.token_ids.tolist(), found.match_len) == ([4, 5], 2)
+    assert draft(index, handle, top_k=top_k, own_weight=0, min_match=3).token_ids.tolist() == []
+
+
 def test_a_reward_outweighs_numbers(index):
     started(index, 0, [1, 2], weight=5)
     for request in (1, 2, 3):

@@ -102,6 +102,7 @@ def test_numbers_out_of_range(index, handle):
         lambda: draft(index, handle, top_k=0),
         lambda: draft(index, handle, top_k=65),
         lambda: draft(index, handle, own_weight=-1),
+        lambda: draft(index, handle, min_match=0),
         lambda: draft(index, handle, threads=0),
         lambda: draft(index, handle, min_token_prob=-0.1),
         lambda: draft(index, handle, min_token_prob=float("nan")),

@@ -14,7 +14,17 @@ from tests.unit.rollout.helpers import finish, finish_in_chunks, make_engine, ma
 
 SHAPE = make_shape(vocab_size=60)
 EAGER = DraftConfig(
-    source="grouped", length="fixed", toggle="always", guard=False, max_tokens=8, paths=1, min_token_prob=0.0
+    source="grouped",
+    length="fixed",
+    toggle="always",
+    guard=False,
+    max_tokens=8,
+    paths=1,
+    min_token_prob=0.0,
+    thresholds_slack=0.5,
+    aimd_start=2,
+    aimd_step=2,
+    history_bytes=1 << 24,
 )
 
 
@@ -42,7 +52,13 @@ CASES = [
     dataclasses.replace(EAGER, source=source, length=length, toggle=toggle, guard=guard, paths=paths)
     for (source, paths), (length, toggle, guard) in itertools.product(
         [("self", 1), ("grouped", 1), ("grouped", 3)],
-        [("fixed", "always", False), ("mba", "roofline", True), ("aimd", "batch", False), ("ladder", "always", True)],
+        [
+            ("fixed", "always", False),
+            ("mba", "roofline", True),
+            ("aimd", "batch", False),
+            ("ladder", "always", True),
+            ("thresholds", "always", False),
+        ],
     )
 ]
 

@@ -40,10 +40,10 @@ inline uint32_t at_most(int64_t value, int64_t least, int64_t most, const char* 
                                           std::to_string(least) + " to " + std::to_string(most));
 }
 
-inline Limits limits(int64_t max_tokens, int64_t top_k, float min_prob, int64_t own_weight) {
+inline Limits limits(int64_t max_tokens, int64_t top_k, float min_prob, int64_t own_weight, int64_t min_match) {
   if (!(min_prob >= 0 && min_prob <= 1)) throw Failure(Refusal::kOutOfRange, "min_prob: must be 0 to 1");
   return {at_most(max_tokens, 0, kMaxDraft, "max_tokens"), at_most(top_k, 1, kMaxDraft, "top_k"), min_prob,
-          at_most(own_weight, 0, kMaxWeight, "own_weight")};
+          at_most(own_weight, 0, kMaxWeight, "own_weight"), at_most(min_match, 1, kMaxDepth, "min_match")};
 }
 
 }  // namespace sestina::drafting

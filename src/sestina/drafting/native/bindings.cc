@@ -19,11 +19,12 @@ void append(SuffixIndex& index, const Array<int64_t>& handles, const Array<int64
 }
 
 void draft(SuffixIndex& index, const Array<int64_t>& handles, const Array<int32_t>& max_tokens, int64_t top_k,
-           float min_prob, int64_t own_weight, int64_t threads, Array<int64_t>& bounds, Array<int32_t>& tokens,
-           Array<int32_t>& parents, Array<float>& probs, Array<float>& scores, Array<int32_t>& match_lens) {
+           float min_prob, int64_t own_weight, int64_t min_match, int64_t threads, Array<int64_t>& bounds,
+           Array<int32_t>& tokens, Array<int32_t>& parents, Array<float>& probs, Array<float>& scores,
+           Array<int32_t>& match_lens) {
   const int64_t size = handles.size();
   const DraftBatch batch{row(handles, -1, "handles"), row(max_tokens, size, "max_tokens"), static_cast<uint32_t>(size),
-                         limits(0, top_k, min_prob, own_weight), at_most(threads, 1, 256, "threads")};
+                         limits(0, top_k, min_prob, own_weight, min_match), at_most(threads, 1, 256, "threads")};
   const int64_t capacity = std::min({tokens.size(), parents.size(), probs.size()});
   const DraftOutput out{room(bounds, size + 1, "bounds"),
                         room(tokens, 0, "tokens"),
@@ -37,8 +38,8 @@ void draft(SuffixIndex& index, const Array<int64_t>& handles, const Array<int32_
 }
 
 py::tuple rehearse(SuffixIndex& index, int64_t handle, const Array<int32_t>& tokens, int64_t max_tokens, int64_t top_k,
-                   float min_prob, int64_t own_weight) {
-  const Limits given = limits(max_tokens, top_k, min_prob, own_weight);
+                   float min_prob, int64_t own_weight, int64_t min_match) {
+  const Limits given = limits(max_tokens, top_k, min_prob, own_weight, min_match);
   const int32_t* text = row(tokens, -1, "tokens");
   Rehearsal done;
   {
@@ -49,8 +50,8 @@ py::tuple rehearse(SuffixIndex& index, int64_t handle, const Array<int32_t>& tok
 }
 
 Array<int64_t> time_drafts(SuffixIndex& index, const Array<int64_t>& handles, int64_t max_tokens, int64_t top_k,
-                           float min_prob, int64_t own_weight) {
-  const Limits given = limits(max_tokens, top_k, min_prob, own_weight);
+                           float min_prob, int64_t own_weight, int64_t min_match) {
+  const Limits given = limits(max_tokens, top_k, min_prob, own_weight, min_match);
   std::vector<int64_t> spans;
   {
     const py::gil_scoped_release released;
@@ -115,10 +116,11 @@ PYBIND11_MODULE(_native, m) {
       .def("append", &append, py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert(),
            py::arg().noconvert())
       .def("draft", &draft, py::arg().noconvert(), py::arg().noconvert(), py::arg(), py::arg(), py::arg(), py::arg(),
-           py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert(),
+           py::arg(), py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert(),
            py::arg().noconvert(), py::arg().noconvert())
-      .def("rehearse", &rehearse, py::arg(), py::arg().noconvert(), py::arg(), py::arg(), py::arg(), py::arg())
-      .def("time_drafts", &time_drafts, py::arg().noconvert(), py::arg(), py::arg(), py::arg(), py::arg())
+      .def("rehearse", &rehearse, py::arg(), py::arg().noconvert(), py::arg(), py::arg(), py::arg(), py::arg(),
+           py::arg())
+      .def("time_drafts", &time_drafts, py::arg().noconvert(), py::arg(), py::arg(), py::arg(), py::arg(), py::arg())
       .def("fetch", &fetch)
       .def("replay", &replay, py::arg(), py::arg(), py::arg(), py::arg().noconvert(), py::arg().noconvert(),
            py::arg().noconvert())

@@ -13,6 +13,7 @@ struct Limits {
   uint32_t max_paths;   // 1: a linear draft
   float min_prob;       // a token less likely than this is not drafted, nor what would follow it
   uint32_t own_weight;  // how many occurrences more an edge counts that the request itself took last
+  uint32_t min_match;   // the followers of a shorter suffix do not begin a draft
 };
 
 struct Draft {

@@ -75,7 +75,7 @@ void follow(const Automaton& automaton, uint32_t id, uint32_t stamp, const Limit
 void draft_path(const Automaton& automaton, uint32_t id, uint32_t stamp, const Limits& limits, Draft& draft) {
   Draft other;
   Draft *best = &draft, *next = &other;
-  for (; id != kRoot; id = automaton.state(id).link) {
+  for (; id != kRoot && automaton.state(id).length >= limits.min_match; id = automaton.state(id).link) {
     if (automaton.state(id).total() == 0) continue;
     next->size = 0;
     next->score = 0;

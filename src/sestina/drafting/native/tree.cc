@@ -53,6 +53,7 @@ class Tree {
     uint32_t suffixes = 0;
     for (; id != kRoot && suffixes < kSuffixes && prob >= limits_.min_prob; id = automaton_.state(id).link) {
       const State& state = automaton_.state(id);
+      if (parent < 0 && state.length < limits_.min_match) break;
       if (state.total() == 0) continue;
       prefetch(&automaton_.state(state.link));
       if (parent < 0 && suffixes == 0) draft_.match_len = state.length;

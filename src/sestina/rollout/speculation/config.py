@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
-from sestina.core.ranges import Count
+from sestina.core.ranges import Count, NonNegative
 
-Source = Literal["none", "self", "grouped"]
+Source = Literal["none", "self", "grouped", "history", "grouped+history"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,9 +15,13 @@ class DraftConfig:
     """Speculative decoding. None of it changes a token; all of it changes how long tokens take."""
 
     source: Source
-    """Where drafts come from: nowhere, the response itself and its prompt, or all responses to the prompt."""
-    length: Literal["fixed", "mba", "aimd", "ladder"]
-    """How many tokens are drafted (Seer, RhymeRL, EfficientRollout)."""
+    """Where drafts come from.
+
+    `none`, `self` (the response and its prompt), `grouped` (all responses to the prompt), `history` (those of the last
+    epoch), `grouped+history` (of both the longer match).
+    """
+    length: Literal["fixed", "thresholds", "mba", "aimd", "ladder"]
+    """How many tokens are drafted (Seer v1 and v3, RhymeRL, EfficientRollout)."""
     toggle: Literal["always", "roofline", "batch"]
     """Whether a step drafts at all."""
     guard: bool
@@ -28,3 +32,11 @@ class DraftConfig:
     """Most alternatives in one draft; more than 1 makes it a tree."""
     min_token_prob: Annotated[float, Ge(0), Le(1)]
     """A draft ends where its next token is estimated to be less likely, given what precedes it."""
+    thresholds_slack: NonNegative
+    """Length `thresholds`: how much longer than a plain step, as a share of it, a step with drafts may take."""
+    aimd_start: Annotated[int, Ge(1), Le(64)]
+    """Length `aimd`: tokens that a response drafts at first, and after a rejection."""
+    aimd_step: Count
+    """Length `aimd`: tokens more after a draft that was accepted whole."""
+    history_bytes: Count
+    """Memory of the controller for histories; beyond it they lie on the disk."""

@@ -10,7 +10,7 @@ from sestina.core.ids import RequestId
 from sestina.core.records import Finish
 from sestina.core.units import Seconds, TokenArray
 from sestina.drafting.drafts import DraftBuffers
-from sestina.drafting.index import DraftSettings, IndexSettings, SuffixIndex
+from sestina.drafting.index import MAX_DRAFT_TOKENS, DraftSettings, IndexSettings, SuffixIndex
 from sestina.policies.drafting.cost import StepCost
 from sestina.policies.drafting.policy import DraftPolicy
 from sestina.policies.drafting.step import StepOutcome, StepPlan, StepView
@@ -18,7 +18,9 @@ from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.job import Job
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.policy import build_policy
+from sestina.rollout.speculation.sources import Sources
 from sestina.rollout.speculation.speculator import Outcome
 
 _NOBODY = np.uint64(0)
@@ -42,8 +44,9 @@ class _Text:
 class SuffixSpeculator:
     """Implements `Speculator`."""
 
-    def __init__(self, config: DraftConfig, *, vocab_size: int, num_slots: int) -> None:
+    def __init__(self, config: DraftConfig, *, vocab_size: int, num_slots: int, desk: DraftDesk | None = None) -> None:
         self._config = config
+        self._sources = Sources(config, desk or DraftDesk(), vocab_size=vocab_size, num_slots=num_slots)
         self._num_slots = num_slots
         self._settings = IndexSettings(vocab_size=vocab_size)
         self._policy: DraftPolicy | None = None
@@ -66,12 +69,14 @@ class SuffixSpeculator:
         if self._policy is None:
             self._policy = build_policy(self._config, cost, self._num_slots)
         self._policy.begin_rollout()
+        self._sources.begin()
         self._forget()
 
     def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
         """See `Speculator.propose`."""
         if self._rest:
             self._rest -= 1
+            self._sources.rest()
             return None
         began_s = time.perf_counter()
         drafts = self._propose(table, slots, most)
@@ -90,14 +95,20 @@ class SuffixSpeculator:
         self._planned = view, plan
         if not plan.speculate:
             return None
-        self._read(table, slots)
-        wanted = np.minimum(plan.lengths * plan.paths, view.limits).astype(np.int32)
+        most = np.minimum(view.limits, MAX_DRAFT_TOKENS)
+        wanted = np.minimum(plan.lengths * plan.paths, most).astype(np.int32)
         paths = DraftSettings(top_k=plan.paths, min_token_prob=self._config.min_token_prob)
-        return _padded(self._index.draft(self._handles[slots], wanted, paths), trees=plan.paths > 1)
+        found = self._draft(table, slots, wanted, paths) if self._sources.live else None
+        return _padded(self._sources.draft(table, slots, wanted, paths, found), trees=plan.paths > 1)
+
+    def _draft(self, table: SlotTable, slots: IntArray, wanted: IntArray, paths: DraftSettings) -> DraftBuffers:
+        self._read(table, slots)
+        return self._index.draft(self._handles[slots], wanted, paths)
 
     def learn(self, table: SlotTable, outcome: Outcome) -> None:
         """See `Speculator.learn`; a step that prefills too says nothing of drafts."""
         planned, self._planned = self._planned, None
+        self._sources.count(table, outcome, planned, self._spent_s)
         if planned is None:
             return
         began_s = time.perf_counter()
@@ -109,7 +120,7 @@ class SuffixSpeculator:
         # Without drafts the step would not have waited for the decision.
         seconds = outcome.seconds if plan.speculate else max(outcome.seconds - self._spent_s, 0.0)
         self.policy.learn(_account(view, plan, outcome, seconds))
-        if not plan.speculate and plan.reason != "control":
+        if not plan.speculate and plan.reason not in ("control", "no-room"):
             self._relax(self._spent_s + time.perf_counter() - began_s, seconds)
 
     def _relax(self, spent_s: Seconds, step_s: Seconds) -> None:
@@ -118,6 +129,9 @@ class SuffixSpeculator:
 
     def leave(self, job: Job, finish: Finish) -> None:
         """See `Speculator.leave`."""
+        self._sources.leave(job, finish)
+        if not self._sources.live:
+            return
         request = job.request
         text = self._text(request.id, request.prompt)
         rest = job.known[len(request.prompt) + text.num_tokens :]
@@ -139,7 +153,7 @@ class SuffixSpeculator:
     def _meet(self, table: SlotTable, slots: IntArray) -> None:
         """Find out which rows others have taken."""
         fresh = slots[self._keys[slots] != table.keys[slots]]
-        for slot in fresh.tolist():
+        for slot in fresh.tolist() if self._sources.live else ():
             id = RequestId(int(table.groups[slot]), int(table.samples[slot]))
             text = self._text(id, table.tokens[slot, : table.prompts[slot]])
             self._handles[slot], self._num_tokens[slot] = text.handle, text.num_tokens

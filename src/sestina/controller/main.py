@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 from sestina.config.resolved import as_dict
 from sestina.config.run import RunConfig
 from sestina.controller.checkpoints import Checkpoints
+from sestina.controller.draft_service import DraftService
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.loop import train
@@ -77,6 +78,8 @@ async def _control(
             stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
             journal = stack.enter_context(closing(Journal(run_dir.file(JOURNAL))))
             status = tasks.create_task(progress.publish(lambda: journal.tick(time.monotonic())))
+            drafts = stack.enter_context(closing(DraftService(config, ranks, vocab_size=materials.shape.vocab_size)))
+            telling = tasks.create_task(drafts.tell_ranks())
             driver = RolloutDriver(
                 _planner(config),
                 ranks=ranks,
@@ -92,6 +95,7 @@ async def _control(
                 Feed(config, materials),
                 ranks=ranks,
                 driver=driver,
+                drafts=drafts,
                 checkpoints=Checkpoints(run_dir, ranks, config),
                 metrics=metrics,
                 progress=progress,
@@ -100,6 +104,7 @@ async def _control(
             )
             await train(session)
             status.cancel()
+            telling.cancel()
 
 
 def _planner(config: RunConfig) -> RolloutPlanner:

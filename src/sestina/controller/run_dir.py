@@ -1,7 +1,7 @@
 """The run directory: where everything of a run lies, who holds it, and what it holds already.
 
 config.yaml  metrics.jsonl  journal.jsonl  status.json  traces/  wandb/  summary.png
-stop  failures/  unfinished.msgpack  slurm/{job.sh, job, 12.log}
+stop  failures/  unfinished.msgpack  draft/  slurm/{job.sh, job, 12.log}
 checkpoints/step_000010/{controller.json, config.yaml, trainer/, model/}
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from sestina.core.errors import RunDirError
 
 CONFIG, STATUS, JOURNAL, SUMMARY = "config.yaml", "status.json", "journal.jsonl", "summary.png"
-STOP, FAILURES, LOGS, UNFINISHED = "stop", "failures", "logs", "unfinished.msgpack"
+STOP, FAILURES, LOGS, UNFINISHED, DRAFT = "stop", "failures", "logs", "unfinished.msgpack", "draft"
 _LOCK, _CHECKPOINTS, _STEP = "lock", "checkpoints", "step_"
 
 

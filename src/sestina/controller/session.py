@@ -7,6 +7,7 @@ from sestina.config.run import RunConfig
 from sestina.controller.batch import eval_metrics, rollout_metrics, to_batch
 from sestina.controller.batches import Batches
 from sestina.controller.checkpoints import Checkpoints, ControllerState, model_of, read_state
+from sestina.controller.draft_service import DraftService
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.progress import Progress
@@ -32,6 +33,7 @@ class Session:
         *,
         ranks: Ranks,
         driver: RolloutDriver,
+        drafts: DraftService,
         checkpoints: Checkpoints,
         metrics: MetricsWriter,
         progress: Progress,
@@ -45,6 +47,7 @@ class Session:
         self._feed = feed
         self._ranks = ranks
         self._driver = driver
+        self._drafts = drafts
         self._checkpoints = checkpoints
         self._metrics = metrics
         self._progress = progress
@@ -127,7 +130,8 @@ class Session:
         order = PublishWeights(version=version)
         sending = self._ranks.ask(self._ranks.first_trainer, order, WeightsLoaded, limit_s, f"to send {what}")
         sent, *_ = await asyncio.gather(sending, *receiving)
-        return {"perf/weights_s": time.monotonic() - start, "perf/weights_bytes": float(sent.num_bytes)}
+        perf = {"perf/weights_s": time.monotonic() - start, "perf/weights_bytes": float(sent.num_bytes)}
+        return perf | self._drafts.metrics()
 
     def eval_due(self) -> bool:
         """Before the first step, after every so many, and after the last."""

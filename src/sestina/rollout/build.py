@@ -1,8 +1,9 @@
 """Which engine a rollout rank runs, and what it is made from."""
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from sestina.core.units import InstanceId, Seconds
 from sestina.models.shape import ModelShape
@@ -10,6 +11,9 @@ from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngine
 from sestina.rollout.engine import Engine
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.speculator import Speculator
+
+if TYPE_CHECKING:
+    from sestina.rollout.speculation.shared import SharedIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +34,27 @@ class InstanceConfig:
     stop_s: Seconds
 
 
-def build_engine(config: InstanceConfig) -> Engine:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """What an instance's drafts have to do with the world outside its engine."""
+
+    shared: "SharedIndex | None"
+    """The index that other instances' responses come to; None without draft servers."""
+    counts: Counter[str]
+    """What happened to drafts, by name; the engine adds to it."""
+
+
+def build_drafting(config: InstanceConfig) -> Drafting:
+    """Return it, ready to be connected; only what it needs is imported."""
+    if config.draft.servers == 0:
+        return Drafting(shared=None, counts=Counter())
+    from sestina.drafting.settings import IndexSettings  # noqa: PLC0415
+    from sestina.rollout.speculation.shared import SharedIndex  # noqa: PLC0415
+
+    return Drafting(shared=SharedIndex(IndexSettings(vocab_size=config.shape.vocab_size)), counts=Counter())
+
+
+def build_engine(config: InstanceConfig, drafting: Drafting) -> Engine:
     """Return the engine, ready for weights; only what it needs is imported."""
     match config.engine:
         case TorchEngineConfig():
@@ -42,7 +66,7 @@ def build_engine(config: InstanceConfig) -> Engine:
                 max_context_tokens=config.max_context_tokens,
                 seed=config.seed,
                 stop_token=config.stop_token,
-                speculator=_speculator(config, config.engine),
+                speculator=_speculator(config, config.engine, drafting),
             )
         case SGLangEngineConfig():
             from sestina.rollout.sglang.engine import SGLangEngine  # noqa: PLC0415
@@ -60,9 +84,15 @@ def build_engine(config: InstanceConfig) -> Engine:
             assert_never(config.engine)
 
 
-def _speculator(config: InstanceConfig, engine: TorchEngineConfig) -> Speculator | None:
+def _speculator(config: InstanceConfig, engine: TorchEngineConfig, drafting: Drafting) -> Speculator | None:
     if config.draft.source == "none":
         return None
     from sestina.rollout.speculation.suffix import SuffixSpeculator  # noqa: PLC0415
 
-    return SuffixSpeculator(config.draft, vocab_size=config.shape.vocab_size, num_slots=engine.max_running)
+    return SuffixSpeculator(
+        config.draft,
+        vocab_size=config.shape.vocab_size,
+        num_slots=engine.max_running,
+        shared=drafting.shared,
+        counts=drafting.counts,
+    )

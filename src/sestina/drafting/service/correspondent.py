@@ -70,6 +70,12 @@ class Correspondent:
         ask = self._ask(now)
         return encode(ask) if ask else None
 
+    def postpone(self, now: Seconds) -> None:
+        """The server cannot be reached; what is under way is lost, and the next frame is composed after a period."""
+        self._responses.counts["lost_exchanges"] += self._under_way is not None
+        self._under_way = None
+        self._next_s = now + self._settings.period_s
+
     def withdraw(self) -> None:
         """The frame could not be sent; it is composed anew when the period is over."""
         self._under_way = None

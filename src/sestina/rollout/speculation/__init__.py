@@ -3,5 +3,6 @@
 speculator.py  the Protocol between engine and drafter
 config.py      what a user sets
 suffix.py      drafts out of a suffix index: the request's own text, or that of its group
+shared.py      that index, kept in step with other instances' through draft servers
 costs.py       what a step takes on this device, measured when the weights are first there
 """

@@ -28,3 +28,5 @@ class DraftConfig:
     """Most alternatives in one draft; more than 1 makes it a tree."""
     min_token_prob: Annotated[float, Ge(0), Le(1)]
     """A draft ends where its next token is estimated to be less likely, given what precedes it."""
+    servers: Annotated[int, Ge(0), Le(64)] = 0
+    """Draft servers, which bring what an instance's responses say to the drafts of the others; 0: each has its own."""

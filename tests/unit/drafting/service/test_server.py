@@ -54,7 +54,8 @@ def clients(keys):
     def connect(*addresses, folder=keys, **index_settings):
         index = SuffixIndex(IndexSettings(vocab_size=VOCAB, depth=8, **index_settings))
         times = ClientSettings(period_s=0.002, reply_limit_s=0.2)
-        opened.append(DraftClient(index, addresses, read_client_keys(folder), times))
+        opened.append(DraftClient(index, times))
+        opened[-1].connect(addresses, read_client_keys(folder))
         return index, opened[-1]
 
     yield connect

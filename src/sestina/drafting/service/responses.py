@@ -90,16 +90,17 @@ class Responses:
         self, handles: HandleArray, offsets: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64], tokens: TokenArray
     ) -> None:
         """See DraftClient.append."""
-        for handle in handles.tolist():
-            if not self._stream(handle).running:
-                raise NotFoundError(f"handle {handle}: its request was stopped")
+        streams = [self._stream(handle) for handle in handles.tolist()]
+        for stream in streams:
+            if not stream.running:
+                raise NotFoundError(f"handle {stream.handle}: its request was stopped")
         self._with_room(lambda: self.index.append(handles, offsets, bounds, tokens))
-        view, ends = memoryview(raw(tokens)), bounds.tolist()
-        for handle, offset, start, end in zip(handles.tolist(), offsets.tolist(), ends, ends[1:], strict=False):
-            stream = self._by_handle[handle]
-            assert stream.log is not None
-            stream.log += view[(start + stream.num_said - offset) * TOKEN_BYTES : end * TOKEN_BYTES]
-            stream.count = stream.num_said
+        said, ends = raw(tokens), bounds.tolist()
+        for stream, offset, start, end in zip(streams, offsets.tolist(), ends, ends[1:], strict=False):
+            log = stream.log
+            assert log is not None
+            log += said[start * TOKEN_BYTES + len(log) - offset * TOKEN_BYTES : end * TOKEN_BYTES]
+            stream.count = len(log) // TOKEN_BYTES
             if not stream.severed:
                 stream.entry.unsent.add(stream.request)
 

@@ -133,7 +133,7 @@ def test_a_peer_without_the_key_gets_nothing_and_is_counted(servers, clients, ke
             ),
             "every key": lambda: raw_socket(context, server.address),
         }[lacks]()
-        stranger.send(encode(Ask(1, [], [], NO_ROWS)))
+        stranger.send(encode(Ask(1, [], b"", NO_ROWS)))
         pump_until(lambda: friend.server_counts[0].get("refused_peers", 0) > 0, friend)
         assert stranger.poll(100) == 0
         stranger.close()
@@ -147,7 +147,7 @@ def test_noise_from_a_peer_with_the_key_is_answered_with_an_error(servers, clien
         peer = raw_socket(
             context, server.address, mine.secret.encode(), mine.public.encode(), mine.server_public.encode()
         )
-        for parts in ([b"noise"], [b""], [b"a", b"b"], [encode(Ask(1, [], [], NO_ROWS))]):
+        for parts in ([b"noise"], [b""], [b"a", b"b"], [encode(Ask(1, [], b"", NO_ROWS))]):
             peer.send_multipart(parts)
             assert peer.poll(LIMIT_S * 1000)
             kind = Answer if len(parts[0]) > 6 else Refusal

@@ -54,7 +54,7 @@ class DraftService:
         for report in self._ranks.loads.values():
             counts.update(report.drafting)
         if self._shards is not None:
-            counts |= {"service_restarts": self._shards.num_restarts, "service_lost": self._shards.num_lost}
+            counts.update(service_restarts=self._shards.num_restarts, service_lost=self._shards.num_lost)
         return {f"spec/{name}": float(count) for name, count in counts.items()}
 
     def close(self) -> None:

@@ -118,8 +118,8 @@ py::tuple exchange(Texts& texts, const Array<int64_t>& asked, const Array<int64_
     const py::gil_scoped_release released;
     told = texts.exchange(given, budget, room);
   }
-  return py::make_tuple(told.fetched, flat(told.states), flat(told.rows), copied(told.tokens), flat(told.receipts),
-                        told.unknown, told.full,
+  return py::make_tuple(py::make_tuple(told.fetched, flat(told.states), flat(told.rows), copied(told.tokens),
+                                       flat(told.receipts), told.unknown, told.full),
                         py::make_tuple(told.gaps, told.conflicts, told.duplicates, told.refused));
 }
 

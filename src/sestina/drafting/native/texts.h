@@ -11,8 +11,8 @@ namespace sestina::drafting {
 
 // Memory that a group, a response and a run take besides what is said, rounded up.
 constexpr size_t kGroupBytes = 1000, kResponseBytes = 300, kRunBytes = 27;
-constexpr size_t kRowBytes = 40;       // of a frame, more than a row takes besides its tokens
-constexpr int64_t kMaxRun = 1 << 13;   // tokens of a run, so that a frame exceeds its budget by little
+constexpr size_t kRowBytes = 40;      // of a frame, more than a row takes besides its tokens
+constexpr int64_t kMaxRun = 1 << 13;  // tokens of a run, so that a frame exceeds its budget by little
 
 struct Row {
   int64_t group, request, offset, length;

@@ -4,10 +4,7 @@ One frame is under way at a time. Meanwhile nothing queues: what is to be said n
 be said, so a server that is slow, dead or new is told the same in fewer frames.
 """
 
-from array import array
 from dataclasses import dataclass
-
-import numpy as np
 
 from sestina.core.ids import GroupId
 from sestina.core.units import Seconds
@@ -30,7 +27,7 @@ from sestina.drafting.service.wire import (
     columns,
     decode_reply,
     encode,
-    raw_columns,
+    listed,
 )
 
 
@@ -107,7 +104,7 @@ class Correspondent:
     def _ask(self, now: Seconds) -> Ask | None:
         draft, room, told = RowsDraft(), self._responses.has_room(), 0
         self._turn = {group: None for group in self._turn if group in self._responses.groups}
-        registered, fetched = list[RegisterGroup](), array("q")
+        registered, fetched = list[RegisterGroup](), list[int]()
         for group in self._turn:
             entry = self._responses.groups[group]
             if draft.num_bytes >= BATCH_BYTES:
@@ -120,7 +117,7 @@ class Correspondent:
                 draft.num_bytes += len(entry.prompt)
                 registered.append(RegisterGroup(group, entry.ttl_s, entry.prompt))
             if room:
-                fetched.extend((group, entry.epoch, entry.cursor))
+                fetched += (group, entry.epoch, entry.cursor)
             told += entry.copy_unsent(draft) if entry.unsent else 1
         rows = draft.rows()
         if not (registered or fetched or rows.columns):
@@ -133,7 +130,7 @@ class Correspondent:
             num_asked=len(fetched) // CACHE_STATE,
             num_told=told,
         )
-        return Ask(self._number, registered, raw_columns(np.array(fetched, np.int64)), rows)
+        return Ask(self._number, registered, listed(fetched), rows)
 
     def _take(self, reply: Answer, now: Seconds, *, latest: bool) -> None:
         groups = self._responses.groups

@@ -78,8 +78,8 @@ class GroupEntry:
         """Add what the server may lack; False when not all had room."""
         for request in self.unsent:
             stream = self.streams[request]
-            log, known = stream.log or b"", stream.known
-            unsent = log[known * TOKEN_BYTES :]
+            known = stream.known
+            unsent = (stream.log or b"")[known * TOKEN_BYTES :]
             while unsent:
                 if draft.full:
                     return False

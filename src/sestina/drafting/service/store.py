@@ -80,7 +80,7 @@ class DraftStore:
         num_runs = int((lengths // MAX_RUN_TOKENS + 1).sum())
         self._make_room(len(lengths) * RESPONSE_BYTES + num_runs * RUN_BYTES + int(tokens.nbytes * GROWTH), now)
         room = max(0, self.settings.memory_limit_bytes - self.num_bytes)
-        *told, tallies = self._texts.exchange(asked, rows, tokens, BATCH_BYTES, room)
+        told, tallies = self._texts.exchange(asked, rows, tokens, BATCH_BYTES, room)
         for name, tally in zip(("gaps", "conflicts", "duplicates", "refused_for_memory"), tallies, strict=True):
             self.counts[name] += tally
         return Told(*told)

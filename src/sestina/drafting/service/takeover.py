@@ -25,7 +25,11 @@ def take_over(responses: Responses, rows: Rows, groups: Set[GroupId]) -> None:
             continue
         entry = responses.groups[group]
         stream = entry.streams.get(request) or _stream(responses, entry, request)
-        if stream is not None and _wants(responses, stream, offset, offset + length, tokens):
+        if stream is None:
+            continue
+        # What is most often sent: the next of what was never decoded here.
+        usual = stream.log is None and offset == stream.count and not stream.severed
+        if usual or _wants(responses, stream, offset, offset + length, tokens):
             wanted.append((stream, offset, offset + length, tokens))
     if wanted and not _append(responses, wanted):
         for row in wanted:
@@ -43,8 +47,6 @@ def _stream(responses: Responses, entry: GroupEntry, request: int) -> Stream | N
 
 
 def _wants(responses: Responses, stream: Stream, offset: int, end: int, tokens: bytes) -> bool:
-    if stream.log is None and offset == stream.count and not stream.severed:
-        return True  # never decoded here, and the next of it
     if stream.severed:
         return False
     if stream.log is not None and _differs(stream, offset, end, tokens):

@@ -113,15 +113,15 @@ class RowsDraft:
     """Rows under construction, up to BATCH_BYTES."""
 
     def __init__(self) -> None:
-        self._columns = array("q")
-        self._tokens = bytearray()
+        self._columns: list[int] = []
+        self._tokens: list[bytes | bytearray] = []
         self.num_bytes = 0
         """To which whoever fills the frame adds what else it carries."""
 
-    def add(self, group: int, request: int, offset: int, tokens: bytes | bytearray | memoryview) -> None:
+    def add(self, group: int, request: int, offset: int, tokens: bytes | bytearray) -> None:
         """Add one row."""
-        self._columns.extend((group, request, offset, len(tokens) // TOKEN_BYTES))
-        self._tokens += tokens
+        self._columns += (group, request, offset, len(tokens) // TOKEN_BYTES)
+        self._tokens.append(tokens)
         self.num_bytes += ROW_BYTES + len(tokens)
 
     @property
@@ -131,7 +131,7 @@ class RowsDraft:
 
     def rows(self) -> Rows:
         """Return what was added."""
-        return Rows(raw_columns(np.array(self._columns, np.int64)), bytes(self._tokens))
+        return Rows(listed(self._columns), b"".join(self._tokens))
 
 
 def encode(message: Ask | Reply) -> bytes:
@@ -163,6 +163,11 @@ def decode_reply(frame: bytes) -> Reply:
 def columns(raw: bytes, width: int) -> Columns:
     """Return [rows, width] of a frame that was checked."""
     return np.frombuffer(raw, "<i8").reshape(-1, width)
+
+
+def listed(values: list[int]) -> bytes:
+    """Return columns, row after row, as they travel."""
+    return raw_columns(np.frombuffer(array("q", values), np.int64))
 
 
 def raw_columns(values: Columns) -> bytes:

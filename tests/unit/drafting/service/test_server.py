@@ -236,6 +236,8 @@ def test_nothing_is_lost_with_the_server_killed_20_times_during_a_million_append
 
 def test_a_server_ends_with_its_stdin_and_with_its_parent(servers, keys):
     server = servers()
+    for number in (signal.SIGINT, signal.SIGTERM):  # which SLURM and terminals send to all
+        os.kill(server.pid, number)
     assert server.end() == 0
     line = json.dumps({"keys": str(keys), "store": {"vocab_size": 5}})
     script = f"""

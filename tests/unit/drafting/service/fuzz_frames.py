@@ -3,9 +3,11 @@
 python -m tests.unit.drafting.service.fuzz_frames [libFuzzer's arguments]
 """
 
+import itertools
 import sys
 
 import atheris
+import msgspec
 
 with atheris.instrument_imports(include=["sestina.drafting.service"]):
     from sestina.drafting.service.exchange import reply_to
@@ -41,8 +43,34 @@ def to_a_client(frame: bytes) -> None:
     exchange(client, store, 3.0)
 
 
+def fields(data: bytes) -> list[bytes]:
+    """The first three bytes say how long three fields are; a fourth is the rest."""
+    start, first, second, third = itertools.accumulate(data[:3].ljust(3, b"\0"), initial=3)
+    return [data[start:first], data[first:second], data[second:third], data[third:]]
+
+
+def ask_of(data: bytes) -> bytes:
+    prompt, asked, rows, tokens = fields(data)
+    return msgspec.msgpack.encode(["ask", 1, [[7, 60.0, prompt]], asked, [rows, tokens]])
+
+
+def answer_of(data: bytes) -> bytes:
+    states, receipts, rows, tokens = fields(data)
+    return msgspec.msgpack.encode(["answer", 2, 1, states, [rows, tokens], receipts, [], [], [], {}])
+
+
+INPUTS = (
+    to_a_server,
+    to_a_client,
+    lambda data: to_a_server(ask_of(data)),
+    lambda data: to_a_client(answer_of(data)),
+)
+
+
 def one_input(data: bytes) -> None:
-    (to_a_server if data[:1] < b"\x80" else to_a_client)(data[1:])
+    """The first byte says who gets the rest: as a frame, or as the fields of one."""
+    if data:
+        INPUTS[data[0] % len(INPUTS)](data[1:])
 
 
 if __name__ == "__main__":

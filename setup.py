@@ -60,6 +60,7 @@ RUNTIME = [
     "matplotlib>=3.9,<4",
 ]
 DEV = [
+    "atheris>=3,<4",
     "pytest>=8.4",
     "pytest-xdist",
     "pytest-timeout>=2.3",

@@ -40,7 +40,8 @@ class Side:
 
     def __init__(self, address: str, keys: Path, of: range) -> None:
         self.index = SuffixIndex(IndexSettings(vocab_size=VOCAB))
-        self.client = DraftClient(self.index, [address], read_client_keys(keys), ClientSettings(period_s=0.0))
+        self.client = DraftClient(self.index, ClientSettings(period_s=0.0))
+        self.client.connect([address], read_client_keys(keys))
         self._rng = np.random.default_rng(of.start)
         none, prompt = np.empty(0, np.int32), np.arange(100, dtype=np.int32)
         for group in range(GROUPS):

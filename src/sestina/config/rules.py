@@ -140,6 +140,11 @@ def _sums_answer_mark(answer_mark: str, data: str) -> str | None:
     return f"{ANSWER_MARK!r}, as the task writes it" if data == "sums" and answer_mark != ANSWER_MARK else None
 
 
+def _servers_need_groups(servers: int, source: str) -> str | None:
+    alone = servers and "grouped" not in source
+    return "0: what servers bring is of the group, and goes with 'grouped'" if alone else None
+
+
 _LONGEST = ("data.max_prompt_tokens", "rollout.max_new_tokens")
 _BATCH = ("algorithm.batch_size", "algorithm.group_size")
 _ENGINE = "rollout.engine"
@@ -165,6 +170,7 @@ RULES = (
     Rule(needs=(f"{_ENGINE}.tensor_parallel", f"{_ENGINE}.device"), check=_one_cpu),
     Rule(needs=("sim.world", f"{_ENGINE}.kind"), check=_world_has_engines),
     Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
+    Rule(needs=("draft.servers", "draft.source"), check=_servers_need_groups),
     Rule(needs=("trainer.max_micro_batch_tokens", *_LONGEST), check=_sample_fits_micro_batch),
     Rule(needs=("trainer.num_ranks", "trainer.tensor_parallel", "trainer.pipeline_parallel"), check=_whole_replicas),
     Rule(needs=("trainer.sequence_parallel", "trainer.tensor_parallel"), check=_sequence_is_shared),

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from sestina.config.resolved import as_dict
 from sestina.config.run import RunConfig
 from sestina.controller.checkpoints import Checkpoints
+from sestina.controller.draft_service import DraftService
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.histories import Histories
@@ -81,6 +82,8 @@ async def _control(
             histories = _histories(config, ranks, tasks, feed)
             if histories is not None:
                 stack.callback(histories.close)
+            drafts = stack.enter_context(closing(DraftService(config, ranks, vocab_size=materials.shape.vocab_size)))
+            telling = tasks.create_task(drafts.tell_ranks())
             driver = RolloutDriver(
                 planner_of(config),
                 ranks=ranks,
@@ -97,6 +100,7 @@ async def _control(
                 feed,
                 ranks=ranks,
                 driver=driver,
+                drafts=drafts,
                 checkpoints=Checkpoints(run_dir, ranks, config, histories),
                 histories=histories,
                 metrics=metrics,
@@ -106,6 +110,7 @@ async def _control(
             )
             await train(session)
             status.cancel()
+            telling.cancel()
 
 
 def _histories(config: RunConfig, ranks: Ranks, tasks: asyncio.TaskGroup, feed: Feed) -> Histories | None:

@@ -27,8 +27,11 @@ def claim_gpus(config: RunConfig, role: Role, index: int) -> None:
 
 def meeting_host(config: RunConfig) -> str:
     """Return the address where rollout ranks meet the first trainer rank; called by that one."""
-    if config.weights.host is not None:
-        return config.weights.host
+    return own_host(config) if config.weights.host is None else config.weights.host
+
+
+def own_host(config: RunConfig) -> str:
+    """Return the address at which the run's other ranks reach this node; raises UserError when there is none."""
     cluster = config.cluster
     interface = None if cluster is None else cluster.interface
     return node_address(interface, shared=cluster is not None and cluster.layout != "single")

@@ -60,6 +60,11 @@ class Ranks:
         """Queue a message; `pump` posts it."""
         self._mailbox.send(rank, message)
 
+    def tell_rollouts(self, message: Message) -> None:
+        """Queue a message for every rollout rank, unless they are leaving."""
+        for rank in () if self._leaving else self.layout.rollouts:
+            self.send(rank, message)
+
     async def ask(
         self, rank: int, order: Message | None, answer: type[Answer], limit_s: Seconds, awaited: str
     ) -> Answer:

@@ -1,7 +1,7 @@
 """The run directory: where everything of a run lies, who holds it, and what it holds already.
 
 config.yaml  metrics.jsonl  journal.jsonl  status.json  traces/  wandb/  summary.png
-stop  failures/  unfinished.msgpack  slurm/{job.sh, job, 12.log}
+stop  failures/  unfinished.msgpack  draft/  slurm/{job.sh, job, 12.log}
 history/  (draft=history: what memory does not hold)
 checkpoints/step_000010/{controller.json, config.yaml, history, trainer/, model/}
 """
@@ -16,7 +16,8 @@ from pathlib import Path
 from sestina.core.errors import RunDirError
 
 CONFIG, STATUS, JOURNAL, SUMMARY = "config.yaml", "status.json", "journal.jsonl", "summary.png"
-STOP, FAILURES, LOGS, UNFINISHED, HISTORY = "stop", "failures", "logs", "unfinished.msgpack", "history"
+STOP, FAILURES, LOGS, UNFINISHED = "stop", "failures", "logs", "unfinished.msgpack"
+HISTORY, DRAFT = "history", "draft"
 _LOCK, _CHECKPOINTS, _STEP = "lock", "checkpoints", "step_"
 
 

@@ -8,6 +8,7 @@ from sestina.controller.batch import eval_metrics, rollout_metrics, to_batch
 from sestina.controller.batches import Batches
 from sestina.controller.checkpoints import Checkpoints, ControllerState, model_of, read_state
 from sestina.controller.draft_metrics import tally_metrics
+from sestina.controller.draft_service import DraftService
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.histories import Histories
@@ -35,6 +36,7 @@ class Session:
         *,
         ranks: Ranks,
         driver: RolloutDriver,
+        drafts: DraftService,
         checkpoints: Checkpoints,
         histories: Histories | None,
         metrics: MetricsWriter,
@@ -49,6 +51,7 @@ class Session:
         self._feed = feed
         self._ranks = ranks
         self._driver = driver
+        self._drafts = drafts
         self._checkpoints = checkpoints
         self._histories = histories
         self._metrics = metrics
@@ -137,7 +140,7 @@ class Session:
         sending = self._ranks.ask(self._ranks.first_trainer, order, WeightsLoaded, limit_s, f"to send {what}")
         sent, *_ = await asyncio.gather(sending, *receiving)
         perf = {"perf/weights_s": time.monotonic() - start, "perf/weights_bytes": float(sent.num_bytes)}
-        return perf | self._draft_metrics()
+        return perf | self._drafts.metrics() | self._draft_metrics()
 
     def _draft_metrics(self) -> dict[str, float]:
         """Return what drafters have counted; each tells it before it takes new weights."""

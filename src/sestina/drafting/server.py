@@ -25,6 +25,7 @@ MAX_LINE_BYTES = 1 << 16
 def main() -> int:
     """Serve until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which decides what becomes of its servers.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM sends it to all of a job before it takes nodes back.
     end_with_parent()
     try:
         settings = ServerSettings.from_line(sys.stdin.buffer.readline(MAX_LINE_BYTES))

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+MEMORY_LIMIT_BYTES = 1 << 34
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSettings:
@@ -10,7 +12,7 @@ class IndexSettings:
     vocab_size: int
     depth: int = 24
     """Tokens of the longest string counted; a draft's context is one less."""
-    memory_limit_bytes: int = 1 << 34
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES
     """Beyond it, groups without live requests are evicted, the least recently used first."""
     first_epoch: int = 0
     """Epoch of the first group. A server that starts again takes one above all of its earlier life."""

@@ -33,9 +33,17 @@ class InstanceConfig:
     stop_s: Seconds
 
 
-def build_engine(
-    config: InstanceConfig, desk: DraftDesk, clock: Callable[[], Seconds] = time.monotonic
-) -> Engine:
+def build_desk(config: InstanceConfig) -> DraftDesk:
+    """Return it, its index ready to be connected where there are draft servers; only what it needs is imported."""
+    if config.draft.servers == 0:
+        return DraftDesk()
+    from sestina.drafting.settings import IndexSettings  # noqa: PLC0415
+    from sestina.rollout.speculation.shared import SharedIndex  # noqa: PLC0415
+
+    return DraftDesk(SharedIndex(IndexSettings(vocab_size=config.shape.vocab_size)))
+
+
+def build_engine(config: InstanceConfig, desk: DraftDesk, clock: Callable[[], Seconds] = time.monotonic) -> Engine:
     """Return the engine, ready for weights, its drafter at this desk; only what it needs is imported.
 
     An embedded engine is told the time by `clock`.

@@ -1,22 +1,22 @@
 """The rollout rank: runs one engine, takes chunks and weights from the controller, reports what ended."""
 
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import torch
 
 from sestina.core.units import Seconds, Version
 from sestina.models.weights import read_weights
-from sestina.rollout.build import InstanceConfig, build_engine
+from sestina.rollout.build import InstanceConfig, build_desk, build_engine
 from sestina.rollout.engine import Engine
-from sestina.rollout.speculation.desk import DraftDesk
 from sestina.transport.link import Link
 from sestina.transport.messages import (
     AbortChunks,
     Bye,
     ChunkEnded,
     DraftReport,
+    DraftServers,
     GroupHistory,
     InstanceReady,
     JoinWeights,
@@ -46,7 +46,7 @@ class RolloutWorker:
         # A server has a copy of its own; what is kept for the next one need not fill a GPU.
         self._keep_on = self._device if config.engine.kind == "torch" else torch.device("cpu")
         link.announce("building the engine")
-        self._desk = DraftDesk()
+        self._desk = build_desk(config)
         self._engine: Engine = build_engine(config, self._desk)
         self._updates: tuple[UpdateGroup, WeightLayout] | None = None
         self._stopped = False
@@ -54,10 +54,13 @@ class RolloutWorker:
     def run(self) -> None:
         """Serve until told to stop; raises what the engine, the update group or a missing controller raise."""
         self._link.send(self._ready())
-        with closing(self._engine):
+        shared = self._desk.shared
+        with closing(self._engine), closing(shared) if shared else nullcontext():
             while not self._stopped:
                 for message in self._link.poll(self._load_report):
                     self._handle(message)
+                if shared:
+                    shared.exchange(time.monotonic())
                 if self._engine.idle:
                     self._link.rest()
                 elif not self._stopped:
@@ -81,6 +84,9 @@ class RolloutWorker:
             case AbortChunks():
                 self._engine.abort(list(message.ids))
                 self._step()  # an engine that has nothing left is idle, and would not be asked for them
+            case DraftServers():
+                assert self._desk.shared is not None, "draft servers for a rank that was not to expect any"
+                self._desk.shared.connect(message.addresses, Path(message.keys))
             case JoinWeights():
                 self._join(message)
             case ReceiveWeights():
@@ -118,9 +124,12 @@ class RolloutWorker:
 
     def _load(self, version: Version, tensors: dict[str, torch.Tensor], start: Seconds) -> None:
         self._link.send(DraftReport(instance=self._config.instance, tally=self._desk.tally.take()))
+        if self._desk.shared:
+            self._desk.shared.begin(version)
         self._engine.load_weights(version, tensors)
         num_bytes = sum(tensor.nbytes for tensor in tensors.values())
-        self._link.send(WeightsLoaded(version=version, num_bytes=num_bytes, seconds=time.monotonic() - start))
+        loaded = WeightsLoaded(version=version, num_bytes=num_bytes, seconds=time.monotonic() - start)
+        self._link.send(self._load_report(), loaded)  # counts of all that the last weights have decoded
 
     def _ready(self) -> InstanceReady:
         info = self._engine.info()
@@ -133,4 +142,6 @@ class RolloutWorker:
         )
 
     def _load_report(self) -> LoadReport:
-        return LoadReport(instance=self._config.instance, load=self._engine.load())
+        desk = self._desk
+        counts = dict(desk.counts) | (desk.shared.counts if desk.shared else {})
+        return LoadReport(instance=self._config.instance, load=self._engine.load(), drafting=counts)

@@ -112,6 +112,17 @@ class LoadReport(_Base, frozen=True):
 
     instance: InstanceId
     load: EngineLoad
+    drafting: dict[str, int] = {}
+    """Counts since the start, by name; what the `spec/` metrics add up."""
+
+
+class DraftServers(_Base, frozen=True):
+    """Rollout: exchange drafts through these servers from here on."""
+
+    addresses: tuple[str, ...]
+    """Of each server, in an order that all ranks share; empty where there is none."""
+    keys: str
+    """Folder of the run's keys."""
 
 
 # Weights
@@ -260,6 +271,7 @@ Message: TypeAlias = (
     | ChunkEnded
     | DraftReport
     | LoadReport
+    | DraftServers
     | JoinWeights
     | WeightsJoined
     | PublishWeights

@@ -7,6 +7,14 @@ from sestina.config.schema import keys_of
 from tests.unit.config.helpers import FILES, changed, violations
 
 BROKEN = [
+    *(
+        (
+            [f"draft.source={source}", "draft.servers=1"],
+            f"draft.servers: 1 is not allowed with draft.source '{source}'; "
+            "0: what servers bring is of the group, and goes with 'grouped'",
+        )
+        for source in ("none", "self")
+    ),
     (
         ["algorithm.batch_size=10", "algorithm.minibatches=1"],
         "algorithm.batch_size: 10 is not allowed with algorithm.group_size 8; a multiple of 8",

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from sestina.config.load import load
-from sestina.controller.node import claim_gpus, meeting_host
+from sestina.controller.node import claim_gpus, meeting_host, own_host
 from sestina.core.errors import UserError
 from tests.unit.cluster.jobs import FEW_GPUS, GPUS, SLURM
 from tests.unit.config.helpers import changed, composed
@@ -40,3 +40,4 @@ def test_where_ranks_meet():
     assert meeting_host(load(composed("+exp=quickstart"))) == "127.0.0.1"
     assert meeting_host(load(composed(*SLURM, "cluster.layout=single"))) == "127.0.0.1"
     assert meeting_host(load(changed("weights.host=node7", argv=SLURM))) == "node7"
+    assert own_host(load(changed("weights.host=node7"))) == "127.0.0.1"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -107,6 +108,21 @@ def test_an_abort_leaves_the_index_whole(requests):
     engine.abort([request.id for request in requests[::2]])
     finish(engine, [])
     assert speculator._index.check_integrity() == ""
+
+
+def test_a_full_index_ends_drafting_until_there_are_new_weights(requests, plain, caplog):
+    counts = Counter()
+    speculator = SuffixSpeculator(
+        EAGER, vocab_size=SHAPE.vocab_size, num_slots=16, memory_limit_bytes=60_000, counts=counts
+    )
+    engine = make_engine(SHAPE, dull_weights(), speculator=speculator)
+    assert same(finish_in_chunks([engine], requests, 23), plain)
+    assert counts["index_full"] == 1
+    engine.load_weights(1, dull_weights())
+    drafted = sum(result.drafted_tokens for result in finish(engine, requests).values())
+    assert drafted > 0
+    assert counts["index_full"] == 2
+    assert caplog.text.count("nothing is drafted until there are new weights") == 1
 
 
 @pytest.mark.parametrize(("step_s", "row_s"), [(4.0, 0.5), (0.0, 1.0)])

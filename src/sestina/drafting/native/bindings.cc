@@ -4,6 +4,7 @@
 
 #include "arrays.h"
 #include "index.h"
+#include "texts.h"
 
 using namespace sestina::drafting;
 
@@ -79,6 +80,50 @@ void replay(SuffixIndex& index, int64_t group, int64_t epoch, int64_t cursor, co
                 {tokens.data(), tokens.data() + tokens.size()}});
 }
 
+// Columns of a frame, one row after the other.
+template <class T>
+const T* columns(const Array<int64_t>& array, const char* name) {
+  constexpr int64_t width = sizeof(T) / sizeof(int64_t);
+  if (array.size() % width == 0) return reinterpret_cast<const T*>(row(array, -1, name));
+  throw Failure(Refusal::kOutOfRange, std::string(name) + ": must be rows of " + std::to_string(width));
+}
+
+template <class T>
+Array<int64_t> flat(const std::vector<T>& rows) {
+  const auto* first = reinterpret_cast<const int64_t*>(rows.data());
+  return Array<int64_t>(static_cast<py::ssize_t>(rows.size() * sizeof(T) / sizeof(int64_t)), first);
+}
+
+Frame frame(const Array<int64_t>& asked, const Array<int64_t>& rows, const Array<int32_t>& tokens) {
+  const Frame given{columns<CacheState>(asked, "asked"), static_cast<size_t>(asked.size() * 8) / sizeof(CacheState),
+                    columns<Row>(rows, "rows"), static_cast<size_t>(rows.size() * 8) / sizeof(Row), tokens.data()};
+  int64_t left = tokens.size();
+  for (size_t i = 0; i < given.num_rows; ++i) {
+    const Row& one = given.rows[i];
+    if (one.offset < 0 || one.length < 1 || one.length > left) {
+      throw Failure(Refusal::kOutOfRange, "rows: offsets from 0, lengths from 1, of the tokens given");
+    }
+    left -= one.length;
+  }
+  for (size_t i = 0; i < given.num_asked; ++i) {
+    if (given.asked[i].cursor < 0) throw Failure(Refusal::kOutOfRange, "asked: cursors from 0");
+  }
+  return given;
+}
+
+py::tuple exchange(Texts& texts, const Array<int64_t>& asked, const Array<int64_t>& rows, const Array<int32_t>& tokens,
+                   size_t budget, size_t room) {
+  const Frame given = frame(asked, rows, tokens);
+  Told told;
+  {
+    const py::gil_scoped_release released;
+    told = texts.exchange(given, budget, room);
+  }
+  return py::make_tuple(py::make_tuple(told.fetched, flat(told.states), flat(told.rows), copied(told.tokens),
+                                       flat(told.receipts), told.unknown, told.full),
+                        py::make_tuple(told.gaps, told.conflicts, told.duplicates, told.refused));
+}
+
 void raise(const Failure& failure) {
   static const char* const names[] = {"NotFoundError",       "ExistsError",         "OutOfRangeError", "OffsetGapError",
                                       "OffsetConflictError", "BufferTooSmallError", "IndexFullError"};
@@ -99,6 +144,25 @@ PYBIND11_MODULE(_native, m) {
     }
   });
   const auto released = py::call_guard<py::gil_scoped_release>();
+  py::class_<Texts>(m, "Texts")
+      .def(py::init<>())
+      .def("open", [](Texts& texts, int64_t group, int64_t epoch, double ttl_s, const py::bytes& prompt,
+                      double now) { texts.open(group, epoch, ttl_s, prompt, now); })
+      .def("drop", &Texts::drop)
+      .def("has", [](Texts& texts, int64_t group, double ttl_s, const py::bytes& prompt,
+                     double now) { return texts.has(group, ttl_s, prompt, now); })
+      .def(
+          "touch",
+          [](Texts& texts, const Array<int64_t>& asked, const Array<int64_t>& rows, const Array<int32_t>& tokens,
+             double now) { texts.touch(frame(asked, rows, tokens), now); },
+          py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert(), py::arg())
+      .def("exchange", &exchange, py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert(), py::arg(),
+           py::arg())
+      .def("by_use", &Texts::by_use)
+      .def("expired", &Texts::expired)
+      .def("used_s", &Texts::used_s)
+      .def("size", &Texts::size)
+      .def("bytes", &Texts::bytes);
   py::class_<SuffixIndex>(m, "SuffixIndex")
       .def(py::init<int64_t, int64_t, int64_t, int64_t>())
       .def(

@@ -28,7 +28,8 @@ class DraftClient:
     Everything but `pump` works on the index alone. `pump` never waits; call it once per engine step, and while idle.
 
     Example:
-        client = DraftClient(index, addresses, read_client_keys(folder))
+        client = DraftClient(index)
+        client.connect(addresses, read_client_keys(folder))
         client.register_group(group, prompt, ttl_s=600)
         handle = client.start_request(group, sample, said)   # said: what earlier chunks produced
         drafts = client.draft(handles, max_tokens, settings, buffers)
@@ -37,20 +38,33 @@ class DraftClient:
         client.stop_request(handle)                          # the chunk has ended here
     """
 
-    def __init__(
-        self, index: SuffixIndex, servers: Sequence[str], keys: ClientKeys, settings: ClientSettings | None = None
-    ) -> None:
-        """`index` is this object's from here on; `servers` are all servers' addresses, in an order all clients share.
-
-        Without servers it is an index of what is decoded here.
-        """
+    def __init__(self, index: SuffixIndex, settings: ClientSettings | None = None) -> None:
+        """`index` is this object's from here on; without servers it is one of what is decoded here."""
         self._responses = Responses(index)
-        self._links = [Correspondent(self._responses, settings or ClientSettings()) for _ in servers]
+        self._settings = settings or ClientSettings()
         self._context = zmq.Context()
-        self._sockets = [_connect(self._context, address, keys) for address in servers]
         self._poller = zmq.Poller()
-        for socket in self._sockets:
-            self._poller.register(socket, zmq.POLLIN)
+        self._addresses: tuple[str, ...] = ()
+        self._links: dict[int, tuple[Correspondent, zmq.Socket[bytes]]] = {}
+
+    def connect(self, addresses: Sequence[str], keys: ClientKeys) -> None:
+        """Exchange with these servers, in place of those before; all clients share their order.
+
+        A server whose address is as before stays connected. One whose address is empty is none, and its groups' drafts
+        are of what is decoded here.
+        """
+        before = self._addresses if len(addresses) == len(self._addresses) else ()
+        self._addresses = tuple(addresses)
+        for number in list(self._links):
+            if not before or before[number] != addresses[number]:
+                self._disconnect(number)
+        for number, address in enumerate(addresses):
+            if address and number not in self._links:
+                link = Correspondent(self._responses, self._settings)
+                self._links[number] = link, _connect(self._context, address, keys)
+                self._poller.register(self._links[number][1], zmq.POLLIN)
+        for group in self._responses.groups:
+            self._include(group)
 
     def register_group(self, group: GroupId, prompt: TokenArray, ttl_s: Seconds) -> None:
         """Hold a group, here and at its server, until nothing runs in it for `ttl_s`; again is no error.
@@ -58,8 +72,7 @@ class DraftClient:
         Raises OutOfRangeError, IndexFullError.
         """
         self._responses.register_group(group, prompt, ttl_s)
-        if self._links:
-            self._links[shard_of(group, len(self._links))].include(group)
+        self._include(group)
 
     def start_request(self, group: GroupId, request: int, said: TokenArray) -> int:
         """Decode a response here that has said `said` so far; returns its handle.
@@ -93,16 +106,26 @@ class DraftClient:
         """Forget a group here, its handles included; the server forgets it by itself. Raises NotFoundError."""
         self._responses.drop_group(group)
 
+    def forget(self) -> None:
+        """Drop every group, as with weights that say otherwise."""
+        self._responses.forget()
+
     def pump(self, now: Seconds) -> None:
         """Take in what servers replied and ask them what is due; `now` is monotonic. Never waits, never raises."""
         self._responses.expire(now)
-        for link, socket in zip(self._links, self._sockets, strict=True):
+        for link, socket in self._links.values():
             for _ in range(PEER_FRAMES):
                 try:
                     frame = socket.recv(zmq.NOBLOCK)
                 except zmq.Again:
                     break
                 link.receive(frame, now)
+            if now < link.wake_at():
+                continue
+            if not socket.poll(0, zmq.POLLOUT):
+                self._responses.counts["unreachable"] += 1
+                link.postpone(now)
+                continue
             asked = link.compose(now)
             if asked is not None:
                 self._send(link, socket, asked)
@@ -115,7 +138,7 @@ class DraftClient:
         try:
             socket.send(asked, zmq.NOBLOCK)
         except zmq.Again:
-            self._responses.counts["unsendable_frames"] += 1
+            self._responses.counts["unreachable"] += 1
             link.withdraw()
 
     @property
@@ -126,12 +149,15 @@ class DraftClient:
     @property
     def server_counts(self) -> list[dict[str, int]]:
         """What every server has told of itself in its last reply; empty of one that never replied."""
-        return [link.server_counts for link in self._links]
+        return [
+            self._links[number][0].server_counts if number in self._links else {}
+            for number in range(len(self._addresses))
+        ]
 
     @property
     def num_replies(self) -> int:
         """Replies taken in, of all servers."""
-        return sum(link.num_replies for link in self._links)
+        return sum(link.num_replies for link, _ in self._links.values())
 
     @property
     def num_unsent_tokens(self) -> int:
@@ -141,6 +167,15 @@ class DraftClient:
     def close(self) -> None:
         """Disconnect; what is unsent is lost."""
         self._context.destroy(linger=0)
+
+    def _include(self, group: GroupId) -> None:
+        if self._addresses and (found := self._links.get(shard_of(group, len(self._addresses)))):
+            found[0].include(group)
+
+    def _disconnect(self, number: int) -> None:
+        _, socket = self._links.pop(number)
+        self._poller.unregister(socket)
+        socket.close()
 
 
 def shard_of(group: GroupId, num_servers: int) -> int:

@@ -13,18 +13,21 @@ from sestina.drafting.service.settings import ClientSettings
 from sestina.drafting.service.takeover import take_over
 from sestina.drafting.service.wire import (
     BATCH_BYTES,
+    CACHE_STATE,
+    GROUP_STATE,
+    RECEIPT,
     ROW_BYTES,
     Answer,
     Ask,
-    CacheState,
+    Columns,
     FrameError,
-    GroupState,
-    Receipt,
     Refusal,
     RegisterGroup,
     RowsDraft,
+    columns,
     decode_reply,
     encode,
+    listed,
 )
 
 
@@ -70,6 +73,12 @@ class Correspondent:
         ask = self._ask(now)
         return encode(ask) if ask else None
 
+    def postpone(self, now: Seconds) -> None:
+        """The server cannot be reached; what is under way is lost, and the next frame is composed after a period."""
+        self._responses.counts["lost_exchanges"] += self._under_way is not None
+        self._under_way = None
+        self._next_s = now + self._settings.period_s
+
     def withdraw(self) -> None:
         """The frame could not be sent; it is composed anew when the period is over."""
         self._under_way = None
@@ -95,7 +104,7 @@ class Correspondent:
     def _ask(self, now: Seconds) -> Ask | None:
         draft, room, told = RowsDraft(), self._responses.has_room(), 0
         self._turn = {group: None for group in self._turn if group in self._responses.groups}
-        registered, fetched = list[RegisterGroup](), list[CacheState]()
+        registered, fetched = list[RegisterGroup](), list[int]()
         for group in self._turn:
             entry = self._responses.groups[group]
             if draft.num_bytes >= BATCH_BYTES:
@@ -108,27 +117,26 @@ class Correspondent:
                 draft.num_bytes += len(entry.prompt)
                 registered.append(RegisterGroup(group, entry.ttl_s, entry.prompt))
             if room:
-                fetched.append(CacheState(group, entry.epoch, entry.cursor))
+                fetched += (group, entry.epoch, entry.cursor)
             told += entry.copy_unsent(draft) if entry.unsent else 1
         rows = draft.rows()
-        if not (registered or fetched or rows.groups):
+        if not (registered or fetched or rows.columns):
             return None
         self._number += 1
         self._next_s = now + self._settings.period_s
         self._under_way = _UnderWay(
             number=self._number,
             deadline_s=now + self._settings.reply_limit_s,
-            num_asked=len(fetched),
+            num_asked=len(fetched) // CACHE_STATE,
             num_told=told,
         )
-        return Ask(self._number, registered, fetched, rows)
+        return Ask(self._number, registered, listed(fetched), rows)
 
     def _take(self, reply: Answer, now: Seconds, *, latest: bool) -> None:
         groups = self._responses.groups
-        taken = {state.group for state in reply.states if self._note_state(state, latest=latest)}
+        taken = self._note_states(columns(reply.states, GROUP_STATE), latest=latest)
         take_over(self._responses, reply.rows, taken)
-        for receipt in reply.receipts:
-            self._note_receipt(receipt, latest=latest)
+        self._note_receipts(columns(reply.receipts, RECEIPT), latest=latest)
         if latest:
             for group in groups.keys() & {*reply.unknown}:
                 groups[group].registered = False
@@ -141,25 +149,36 @@ class Correspondent:
         self.server_counts = reply.counters
         self.num_replies += 1
 
-    def _note_state(self, state: GroupState, *, latest: bool) -> bool:
-        entry = self._responses.groups.get(state.group)
-        if entry is None:
-            return False
-        if state.epoch != entry.epoch:
-            # A late reply may come from an earlier life of the server; the latest does not.
-            if not latest:
-                return False
-            entry.adopt(state.epoch)
-        if state.start > entry.cursor:
-            return False
-        entry.registered = True
-        entry.cursor = max(entry.cursor, state.end)
-        return True
+    def _note_states(self, states: Columns, *, latest: bool) -> set[GroupId]:
+        """Return the groups of which the rows go on where the index is."""
+        taken = set[GroupId]()
+        for group, epoch, start, end in states.tolist():
+            entry = self._responses.groups.get(group)
+            if entry is None:
+                continue
+            if epoch != entry.epoch:
+                # A late reply may come from an earlier life of the server; the latest does not.
+                if not latest:
+                    continue
+                entry.adopt(epoch)
+            if start <= entry.cursor:
+                entry.registered = True
+                entry.cursor = max(entry.cursor, end)
+                taken.add(group)
+        return taken
 
-    def _note_receipt(self, receipt: Receipt, *, latest: bool) -> None:
-        entry = self._responses.groups.get(receipt.group)
-        if entry is not None and not entry.note_receipt(receipt, exact=latest):
-            self._responses.counts["conflicts"] += 1
+    def _note_receipts(self, receipts: Columns, *, latest: bool) -> None:
+        """Take note of what the server has; of the latest reply that is all, as nothing was sent since."""
+        for group, request, epoch, count, conflict in receipts.tolist():
+            entry = self._responses.groups.get(group)
+            stream = entry.streams.get(request) if entry is not None and entry.epoch == epoch else None
+            if stream is None:
+                continue
+            if conflict:
+                stream.sever()
+                self._responses.counts["conflicts"] += 1
+            else:
+                stream.note_known(count if latest else max(stream.known, count))
 
     def _rotate(self, num_done: int, under_way: _UnderWay) -> None:
         """Begin the next frame with the first group that this one had no room for."""

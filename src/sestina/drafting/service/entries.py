@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from sestina.core.ids import GroupId
 from sestina.core.units import Seconds
-from sestina.drafting.service.wire import MAX_RUN_TOKENS, TOKEN_BYTES, Receipt, RowsDraft
+from sestina.drafting.service.wire import MAX_RUN_TOKENS, TOKEN_BYTES, RowsDraft
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -39,8 +39,9 @@ class Stream:
 
     def note_known(self, count: int) -> None:
         """The server has `count` of the tokens."""
-        self.known = min(count, self.num_said)
-        if self.known < self.num_said and not self.severed:
+        num_said = self.num_said
+        self.known = min(count, num_said)
+        if self.known < num_said and not self.severed:
             self.entry.unsent.add(self.request)
         else:
             self.entry.unsent.discard(self.request)
@@ -73,30 +74,15 @@ class GroupEntry:
         for stream in self.streams.values():
             stream.note_known(0)
 
-    def note_receipt(self, receipt: Receipt, *, exact: bool) -> bool:
-        """Take note of what the server has; False when it has something else. `exact`: nothing was sent since."""
-        stream = self.streams.get(receipt.request)
-        if stream is None or receipt.epoch != self.epoch:
-            return True
-        if receipt.conflict:
-            stream.sever()
-            return False
-        stream.note_known(receipt.count if exact else max(stream.known, receipt.count))
-        return True
-
     def copy_unsent(self, draft: RowsDraft) -> bool:
         """Add what the server may lack; False when not all had room."""
         for request in self.unsent:
             stream = self.streams[request]
-            if stream.num_said - stream.known <= MAX_RUN_TOKENS:
+            known = stream.known
+            unsent = (stream.log or b"")[known * TOKEN_BYTES :]
+            while unsent:
                 if draft.full:
                     return False
-                draft.add(self.group, request, stream.known, (stream.log or b"")[stream.known * TOKEN_BYTES :])
-                continue
-            with memoryview(stream.log or b"") as log:
-                for start in range(stream.known, stream.num_said, MAX_RUN_TOKENS):
-                    if draft.full:
-                        return False
-                    end = min(start + MAX_RUN_TOKENS, stream.num_said)
-                    draft.add(self.group, request, start, log[start * TOKEN_BYTES : end * TOKEN_BYTES])
+                draft.add(self.group, request, known, unsent[: MAX_RUN_TOKENS * TOKEN_BYTES])
+                unsent, known = unsent[MAX_RUN_TOKENS * TOKEN_BYTES :], known + MAX_RUN_TOKENS
         return True

@@ -4,22 +4,28 @@ import numpy as np
 
 from sestina.core.units import Seconds
 from sestina.drafting.service.store import DraftStore
-from sestina.drafting.service.texts import GroupTexts
 from sestina.drafting.service.wire import (
-    TOKEN_BYTES,
+    CACHE_STATE,
+    GROUP,
+    LENGTH,
+    ROW,
     Answer,
     Ask,
-    CacheState,
     FrameError,
-    GroupState,
-    Receipt,
     Refusal,
-    RegisterGroup,
     Reply,
-    RowsDraft,
+    Rows,
+    columns,
     decode_ask,
-    each_row,
+    raw_columns,
 )
+
+
+def _check_tokens(ask: Ask, vocab_size: int) -> None:
+    for raw in (ask.updates.tokens, *(asked.prompt for asked in ask.registered)):
+        tokens = np.frombuffer(raw, "<u4")
+        if len(tokens) and tokens.max() >= vocab_size:
+            raise FrameError(f"token {tokens.astype('<i4')[tokens.argmax()]}: must be 0 to {vocab_size - 1}")
 
 
 def reply_to(frame: bytes, store: DraftStore, now: Seconds) -> Reply:
@@ -31,101 +37,30 @@ def reply_to(frame: bytes, store: DraftStore, now: Seconds) -> Reply:
     except FrameError as error:
         store.counts["malformed_frames"] += 1
         return Refusal(error=str(error))
-    return Exchange(store, now).answer(ask)
+    return _answer(ask, store, now)
 
 
-class Exchange:
-    """Carries out what one frame asks."""
-
-    def __init__(self, store: DraftStore, now: Seconds) -> None:
-        self._store = store
-        self._now = now
-        self._held: dict[int, GroupTexts] = {}
-        self._fresh: set[int] = set()
-        self._unknown: set[int] = set()
-        self._full: set[int] = set()
-        self._alien: list[int] = []
-        self._fetched: list[tuple[int, GroupTexts, int, int]] = []
-
-    def answer(self, ask: Ask) -> Answer:
-        """Register, fetch, update."""
-        for asked in ask.registered:
-            self._register_group(asked)
-        draft, num_fetched = RowsDraft(), 0
-        for cache in ask.fetched:
-            if draft.full:
-                break
-            self._fetch_cst(cache, draft)
-            num_fetched += 1
-        # A client that is level gets a cursor behind what it brings itself.
-        level = {group: held for group, held, _, end in self._fetched if end == held.end}
-        receipts = [self._update_cst(*row) for row in each_row(ask.updates)]
-        states = [
-            GroupState(group, held.epoch, start, held.end if group in level else end)
-            for group, held, start, end in self._fetched
-            if start != held.end or group in self._fresh
-        ]
-        return Answer(
-            number=ask.number,
-            num_fetched=num_fetched,
-            states=states,
-            rows=draft.rows(),
-            receipts=[receipt for receipt in receipts if receipt],
-            unknown=sorted(self._unknown - self._full),
-            full=sorted(self._full),
-            alien=self._alien,
-            counters={**self._store.counts, "groups": self._store.num_groups, "bytes": self._store.num_bytes},
-        )
-
-    def _register_group(self, asked: RegisterGroup) -> None:
-        held = self._store.find(asked.group, self._now)
-        if held is None:
-            if self._store.open(asked.group, asked.ttl_s, asked.prompt, self._now) is None:
-                self._full.add(asked.group)
-        elif held.prompt != asked.prompt:
-            self._store.counts["alien_prompts"] += 1
-            self._alien.append(asked.group)
-        else:
-            held.ttl_s = max(held.ttl_s, asked.ttl_s)
-
-    def _fetch_cst(self, cache: CacheState, draft: RowsDraft) -> None:
-        if cache.group in self._alien:
-            return
-        held = self._store.find(cache.group, self._now)
-        if held is None:
-            self._unknown.add(cache.group)
-            return
-        self._held[cache.group] = held
-        if cache.epoch != held.epoch:
-            self._fresh.add(cache.group)
-        start = cache.cursor if cache.epoch == held.epoch and cache.cursor <= held.end else 0
-        self._fetched.append((cache.group, held, start, held.copy_since(start, cache.group, draft)))
-
-    def _update_cst(self, group: int, request: int, prev_token_count: int, tokens: memoryview) -> Receipt | None:
-        held, counts = self._held.get(group) or self._store.find(group, self._now), self._store.counts
-        if group in self._alien:
-            return None
-        if held is None:
-            self._unknown.add(group)
-            return None
-        count, conflict = held.count(request), False
-        end = prev_token_count + len(tokens) // TOKEN_BYTES
-        if prev_token_count > count:
-            counts["gaps"] += 1
-        elif prev_token_count < count and held.differs(request, prev_token_count, tokens):
-            counts["conflicts"] += 1
-            conflict = True
-        elif end <= count:
-            counts["duplicates"] += 1
-        elif not self._store.extend(held, request, prev_token_count, tokens, self._now):
-            self._full.add(group)
-        else:
-            count = end
-        return Receipt(group, request, held.epoch, count, conflict)
-
-
-def _check_tokens(ask: Ask, vocab_size: int) -> None:
-    for raw in (ask.updates.tokens, *(asked.prompt for asked in ask.registered)):
-        tokens = np.frombuffer(raw, "<u4")
-        if len(tokens) and tokens.max() >= vocab_size:
-            raise FrameError(f"token {tokens.astype('<i4')[tokens.argmax()]}: must be 0 to {vocab_size - 1}")
+def _answer(ask: Ask, store: DraftStore, now: Seconds) -> Answer:
+    """Register, fetch, update."""
+    held = {group.group: store.register(group.group, group.ttl_s, group.prompt, now) for group in ask.registered}
+    alien, full = ([group for group, found in held.items() if found is outcome] for outcome in (False, None))
+    store.counts["alien_prompts"] += len(alien)
+    asked, rows = columns(ask.fetched, CACHE_STATE), columns(ask.updates.columns, ROW)
+    tokens = np.frombuffer(ask.updates.tokens, "<i4")
+    if alien:
+        theirs = np.isin(rows[:, GROUP], alien)
+        asked, tokens = asked[~np.isin(asked[:, GROUP], alien)], tokens[~np.repeat(theirs, rows[:, LENGTH])]
+        rows = rows[~theirs]
+    told = store.exchange(asked, rows, tokens, now)
+    refused = {*full, *told.full}
+    return Answer(
+        number=ask.number,
+        num_fetched=told.num_fetched,
+        states=raw_columns(told.states),
+        rows=Rows(raw_columns(told.rows), told.tokens.tobytes()),
+        receipts=raw_columns(told.receipts),
+        unknown=sorted({*told.unknown} - refused),
+        full=sorted(refused),
+        alien=alien,
+        counters={**store.counts, "groups": store.num_groups, "bytes": store.num_bytes},
+    )

@@ -46,6 +46,7 @@ class Responses:
             raise OutOfRangeError(f"group {group}: ttl_s {ttl_s}: must be above 0, at most {MAX_TTL_S:g}")
         if len(prompt) > MAX_PROMPT_TOKENS:
             raise OutOfRangeError(f"group {group}: a prompt of {len(prompt)} tokens: at most {MAX_PROMPT_TOKENS}")
+        self._note_evicted()
         if group in self.groups:
             self.groups[group].ttl_s = ttl_s
             return
@@ -56,6 +57,14 @@ class Responses:
         """See DraftClient.drop_group."""
         self.index.drop_group(group)
         self._forget(group)
+
+    def forget(self) -> None:
+        """See DraftClient.forget."""
+        for group in self.index.groups:
+            self.index.drop_group(group)
+        self.index.take_evicted()
+        self.groups.clear()
+        self._by_handle.clear()
 
     def start_request(self, group: GroupId, request: int, said: TokenArray) -> int:
         """See DraftClient.start_request."""
@@ -81,16 +90,17 @@ class Responses:
         self, handles: HandleArray, offsets: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64], tokens: TokenArray
     ) -> None:
         """See DraftClient.append."""
-        for handle in handles.tolist():
-            if not self._stream(handle).running:
-                raise NotFoundError(f"handle {handle}: its request was stopped")
+        streams = [self._stream(handle) for handle in handles.tolist()]
+        for stream in streams:
+            if not stream.running:
+                raise NotFoundError(f"handle {stream.handle}: its request was stopped")
         self._with_room(lambda: self.index.append(handles, offsets, bounds, tokens))
-        view, ends = memoryview(raw(tokens)), bounds.tolist()
-        for handle, offset, start, end in zip(handles.tolist(), offsets.tolist(), ends, ends[1:], strict=False):
-            stream = self._by_handle[handle]
-            assert stream.log is not None
-            stream.log += view[(start + stream.num_said - offset) * TOKEN_BYTES : end * TOKEN_BYTES]
-            stream.count = stream.num_said
+        said, ends = raw(tokens), bounds.tolist()
+        for stream, offset, start, end in zip(streams, offsets.tolist(), ends, ends[1:], strict=False):
+            log = stream.log
+            assert log is not None
+            log += said[start * TOKEN_BYTES + len(log) - offset * TOKEN_BYTES : end * TOKEN_BYTES]
+            stream.count = len(log) // TOKEN_BYTES
             if not stream.severed:
                 stream.entry.unsent.add(stream.request)
 
@@ -106,8 +116,7 @@ class Responses:
 
     def expire(self, now: Seconds) -> None:
         """Drop groups that nothing ran in for their time to live, and forget those that the index has evicted."""
-        for group in self.index.take_evicted():
-            self._forget(group)
+        self._note_evicted()
         if now < self._look_at:
             return
         self._look_at = now + LOOK_S
@@ -172,6 +181,10 @@ class Responses:
         self.drop_group(min(idle, key=lambda entry: entry.used_s or 0.0).group)
         self.counts["dropped_for_memory"] += 1
         return True
+
+    def _note_evicted(self) -> None:
+        for group in self.index.take_evicted():
+            self._forget(group)
 
     def _forget(self, group: GroupId) -> None:
         entry = self.groups.pop(group, None)

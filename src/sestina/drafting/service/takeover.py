@@ -9,23 +9,28 @@ from sestina.core.ids import GroupId
 from sestina.drafting.errors import DraftError
 from sestina.drafting.service.entries import GroupEntry, Stream
 from sestina.drafting.service.responses import Responses
-from sestina.drafting.service.wire import TOKEN_BYTES, Rows, each_row
+from sestina.drafting.service.wire import ROW, TOKEN_BYTES, Rows, columns
 
-_Row: TypeAlias = tuple[Stream, int, int, memoryview]
+_Row: TypeAlias = tuple[Stream, int, int, bytes]
 """Stream, offset, end, tokens."""
 
 
 def take_over(responses: Responses, rows: Rows, groups: Set[GroupId]) -> None:
     """Append what the index lacks of these groups; what would leave a gap has its group fetched anew."""
     wanted: list[_Row] = []
-    for group, request, offset, tokens in each_row(rows):
+    at, said = 0, rows.tokens
+    for group, request, offset, length in columns(rows.columns, ROW).tolist():
+        tokens, at = said[at : at + length * TOKEN_BYTES], at + length * TOKEN_BYTES
         if group not in groups:
             continue
         entry = responses.groups[group]
         stream = entry.streams.get(request) or _stream(responses, entry, request)
-        end = offset + len(tokens) // TOKEN_BYTES
-        if stream is not None and _wants(responses, stream, offset, end, tokens):
-            wanted.append((stream, offset, end, tokens))
+        if stream is None:
+            continue
+        # What is most often sent: the next of what was never decoded here.
+        usual = stream.log is None and offset == stream.count and not stream.severed
+        if usual or _wants(responses, stream, offset, offset + length, tokens):
+            wanted.append((stream, offset, offset + length, tokens))
     if wanted and not _append(responses, wanted):
         for row in wanted:
             if not _append(responses, [row]):
@@ -41,7 +46,7 @@ def _stream(responses: Responses, entry: GroupEntry, request: int) -> Stream | N
         return None
 
 
-def _wants(responses: Responses, stream: Stream, offset: int, end: int, tokens: memoryview) -> bool:
+def _wants(responses: Responses, stream: Stream, offset: int, end: int, tokens: bytes) -> bool:
     if stream.severed:
         return False
     if stream.log is not None and _differs(stream, offset, end, tokens):
@@ -62,7 +67,7 @@ def _wants(responses: Responses, stream: Stream, offset: int, end: int, tokens: 
     return True
 
 
-def _differs(stream: Stream, offset: int, end: int, tokens: memoryview) -> bool:
+def _differs(stream: Stream, offset: int, end: int, tokens: bytes) -> bool:
     """Compare what was decoded here with what the server shows; mutates what is known of the server if it is equal."""
     said = memoryview(stream.log or b"")[offset * TOKEN_BYTES : end * TOKEN_BYTES]
     if said != tokens[: len(said)]:

@@ -1,13 +1,15 @@
-"""What a client and a draft server tell each other: MessagePack of structs, one frame each way.
+"""What a client and a draft server tell each other: MessagePack of structs and columns, one frame each way.
 
 A client has one Ask under way to a server, answered with an Answer or a Refusal. All of it may be lost, repeated or
 overtaken: every part says where it belongs (epoch and cursor, offset), so that taking it twice changes nothing.
 """
 
-from collections.abc import Iterator
+from array import array
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 from msgspec import Meta
 
 from sestina.core.errors import RunError
@@ -25,8 +27,16 @@ ROW_BYTES = 40
 
 MAX_TTL_S = 1e8
 
-Natural: TypeAlias = Annotated[int, Meta(ge=0, le=2**62)]
-Length: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_FRAME_BYTES)]
+MAX_NATURAL = 2**62
+
+ROW, CACHE_STATE, GROUP_STATE, RECEIPT = 4, 3, 4, 5
+"""Width of columns."""
+GROUP, LENGTH = 0, 3
+"""Columns: the first of all of them, the last of rows."""
+
+Columns: TypeAlias = npt.NDArray[np.int64]
+"""[rows, width]; they travel as int64, little-endian, row after row."""
+Natural: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_NATURAL)]
 Ttl: TypeAlias = Annotated[float, Meta(gt=0, le=MAX_TTL_S)]
 
 
@@ -46,21 +56,11 @@ class RegisterGroup(_Row, frozen=True):
     """Tokens, int32 little-endian, as all tokens here."""
 
 
-class CacheState(_Row, frozen=True):
-    """fetch_cst: the group's log, from `cursor` on when the group is still that of `epoch`, else from its start."""
-
-    group: Natural
-    epoch: Natural
-    cursor: Natural
-
-
 class Rows(_Row, frozen=True):
-    """update_cst, and what is fetched: tokens of some requests, each from an offset of its response on; columns."""
+    """update_cst, and what is fetched: tokens of some requests, each from an offset of its response on."""
 
-    groups: list[Natural]
-    requests: list[Natural]
-    offsets: list[Natural]
-    lengths: list[Length]
+    columns: bytes
+    """[rows, 4] group, request, offset, length"""
     tokens: bytes
 
 
@@ -69,28 +69,10 @@ class Ask(_Row, frozen=True, tag="ask"):
 
     number: Natural
     registered: list[RegisterGroup]
-    fetched: list[CacheState]
+    fetched: bytes
+    """fetch_cst: [groups, 3] group, epoch, cursor. Its log from the cursor on when it is still that of the epoch, else
+    from its start."""
     updates: Rows
-
-
-class GroupState(_Row, frozen=True):
-    """The rows of this group are its log from `start` to `end`, and its client has or sent all before `end`."""
-
-    group: Natural
-    epoch: Natural
-    start: Natural
-    end: Natural
-
-
-class Receipt(_Row, frozen=True):
-    """The server has `count` tokens of a response that was updated: fewer than sent after a gap, or without memory."""
-
-    group: Natural
-    request: Natural
-    epoch: Natural
-    count: Natural
-    conflict: bool
-    """What was sent differs from what the server has, and was not taken."""
 
 
 class Answer(_Row, frozen=True, tag="answer"):
@@ -99,10 +81,13 @@ class Answer(_Row, frozen=True, tag="answer"):
     number: Natural
     num_fetched: Natural
     """Groups that were fetched, of those asked for, from the first on; the others had no room."""
-    states: list[GroupState]
-    """Of those of which there is something new."""
+    states: bytes
+    """[groups, 4] group, epoch, start, end: of those of which there is something new. The rows of the group are its log
+    from start to end, and its client has or sent all before the end."""
     rows: Rows
-    receipts: list[Receipt]
+    receipts: bytes
+    """[rows, 5] group, request, epoch, count, conflict: the server has `count` tokens of a response that was updated,
+    fewer than sent after a gap or without memory; or what was sent differs from what it has, and was not taken."""
     unknown: list[Natural]
     """Groups to register first: never were, evicted, or of an earlier life of the server."""
     full: list[Natural]
@@ -121,28 +106,22 @@ class Refusal(_Row, frozen=True, tag="refusal"):
 Reply: TypeAlias = Answer | Refusal
 _Message = TypeVar("_Message")
 
-NO_ROWS = Rows(groups=[], requests=[], offsets=[], lengths=[], tokens=b"")
+NO_ROWS = Rows(columns=b"", tokens=b"")
 
 
 class RowsDraft:
     """Rows under construction, up to BATCH_BYTES."""
 
     def __init__(self) -> None:
-        self._groups: list[int] = []
-        self._requests: list[int] = []
-        self._offsets: list[int] = []
-        self._lengths: list[int] = []
-        self._tokens = bytearray()
+        self._columns: list[int] = []
+        self._tokens: list[bytes | bytearray] = []
         self.num_bytes = 0
         """To which whoever fills the frame adds what else it carries."""
 
-    def add(self, group: int, request: int, offset: int, tokens: bytes | bytearray | memoryview) -> None:
+    def add(self, group: int, request: int, offset: int, tokens: bytes | bytearray) -> None:
         """Add one row."""
-        self._groups.append(group)
-        self._requests.append(request)
-        self._offsets.append(offset)
-        self._lengths.append(len(tokens) // TOKEN_BYTES)
-        self._tokens += tokens
+        self._columns += (group, request, offset, len(tokens) // TOKEN_BYTES)
+        self._tokens.append(tokens)
         self.num_bytes += ROW_BYTES + len(tokens)
 
     @property
@@ -152,7 +131,7 @@ class RowsDraft:
 
     def rows(self) -> Rows:
         """Return what was added."""
-        return Rows(self._groups, self._requests, self._offsets, self._lengths, bytes(self._tokens))
+        return Rows(listed(self._columns), b"".join(self._tokens))
 
 
 def encode(message: Ask | Reply) -> bytes:
@@ -164,6 +143,7 @@ def decode_ask(frame: bytes) -> Ask:
     """Return what a client asks; raises FrameError."""
     ask = _decode(_ASKS, frame)
     _check(ask.updates)
+    _check_columns(ask.fetched, CACHE_STATE, "states")
     for register in ask.registered:
         if len(register.prompt) % TOKEN_BYTES:
             raise FrameError(f"group {register.group}: a prompt of {len(register.prompt)} bytes")
@@ -175,24 +155,43 @@ def decode_reply(frame: bytes) -> Reply:
     reply = _decode(_REPLIES, frame)
     if isinstance(reply, Answer):
         _check(reply.rows)
+        _check_columns(reply.states, GROUP_STATE, "states")
+        _check_columns(reply.receipts, RECEIPT, "receipts")
     return reply
 
 
-def each_row(rows: Rows) -> Iterator[tuple[int, int, int, memoryview]]:
-    """Yield group, request, offset and tokens of each row."""
-    at, tokens = 0, memoryview(rows.tokens)
-    for group, request, offset, length in zip(rows.groups, rows.requests, rows.offsets, rows.lengths, strict=True):
-        end = at + length * TOKEN_BYTES
-        yield group, request, offset, tokens[at:end]
-        at = end
+def columns(raw: bytes, width: int) -> Columns:
+    """Return [rows, width] of a frame that was checked."""
+    return np.frombuffer(raw, "<i8").reshape(-1, width)
+
+
+def listed(values: list[int]) -> bytes:
+    """Return columns, row after row, as they travel."""
+    return raw_columns(np.frombuffer(array("q", values), np.int64))
+
+
+def raw_columns(values: Columns) -> bytes:
+    """Return columns as they travel."""
+    return values.astype("<i8", copy=False).tobytes()
 
 
 def _check(rows: Rows) -> None:
-    columns = (rows.groups, rows.requests, rows.offsets, rows.lengths)
-    if len({len(column) for column in columns}) > 1:
-        raise FrameError(f"rows of columns of {[len(column) for column in columns]} entries: must be of one length")
-    if sum(rows.lengths) * TOKEN_BYTES != len(rows.tokens):
-        raise FrameError(f"rows of {sum(rows.lengths)} tokens with {len(rows.tokens)} bytes of them")
+    lengths = _check_columns(rows.columns, ROW, "rows")[:, LENGTH]
+    if not len(lengths) and not rows.tokens:
+        return
+    if lengths.min(initial=1) < 1 or lengths.max(initial=1) > MAX_FRAME_BYTES:
+        raise FrameError(f"rows of {lengths.min()} to {lengths.max()} tokens: must be 1 to {MAX_FRAME_BYTES}")
+    if lengths.sum() * TOKEN_BYTES != len(rows.tokens):
+        raise FrameError(f"rows of {lengths.sum()} tokens with {len(rows.tokens)} bytes of them")
+
+
+def _check_columns(raw: bytes, width: int, name: str) -> Columns:
+    if len(raw) % (8 * width):
+        raise FrameError(f"{name} of {len(raw)} bytes: must be a multiple of {8 * width}")
+    found = columns(raw, width)
+    if len(found) and (found.min() < 0 or found.max() > MAX_NATURAL):
+        raise FrameError(f"{name} with {found.min()} and {found.max()}: must be 0 to {MAX_NATURAL}")
+    return found
 
 
 def _decode(decoder: "msgspec.msgpack.Decoder[_Message]", frame: bytes) -> _Message:

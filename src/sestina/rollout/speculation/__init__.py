@@ -8,5 +8,6 @@ shelf.py       the histories that an engine has, indexed by a thread
 sources.py     which of both a draft comes from, and what became of it
 tally.py       the counts that a rank tells the controller
 desk.py        where the rank hands over histories and takes counts
+shared.py      that index, kept in step with other instances' through draft servers
 costs.py       what a step takes on this device, measured when the weights are first there
 """

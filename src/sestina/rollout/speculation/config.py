@@ -40,3 +40,5 @@ class DraftConfig:
     """Length `aimd`: tokens more after a draft that was accepted whole."""
     history_bytes: Count
     """Memory of the controller for histories; beyond it they lie on the disk."""
+    servers: Annotated[int, Ge(0), Le(64)] = 0
+    """Draft servers, which bring what an instance's responses say to the drafts of the others; 0: each has its own."""

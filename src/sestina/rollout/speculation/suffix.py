@@ -1,6 +1,7 @@
 """Drafts out of a suffix index: what followed the end of a text the last times that it occurred."""
 
 import itertools
+import logging
 import time
 from dataclasses import dataclass
 
@@ -10,7 +11,9 @@ from sestina.core.ids import RequestId
 from sestina.core.records import Finish
 from sestina.core.units import Seconds, TokenArray
 from sestina.drafting.drafts import DraftBuffers
+from sestina.drafting.errors import IndexFullError
 from sestina.drafting.index import MAX_DRAFT_TOKENS, DraftSettings, IndexSettings, SuffixIndex
+from sestina.drafting.settings import MEMORY_LIMIT_BYTES
 from sestina.policies.drafting.cost import StepCost
 from sestina.policies.drafting.policy import DraftPolicy
 from sestina.policies.drafting.step import StepOutcome, StepPlan, StepView
@@ -20,9 +23,11 @@ from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.policy import build_policy
+from sestina.rollout.speculation.shared import SharedIndex
 from sestina.rollout.speculation.sources import Sources
 from sestina.rollout.speculation.speculator import Outcome
 
+_log = logging.getLogger(__name__)
 _NOBODY = np.uint64(0)
 
 SHARE = 0.005
@@ -44,11 +49,23 @@ class _Text:
 class SuffixSpeculator:
     """Implements `Speculator`."""
 
-    def __init__(self, config: DraftConfig, *, vocab_size: int, num_slots: int, desk: DraftDesk | None = None) -> None:
+    def __init__(
+        self,
+        config: DraftConfig,
+        *,
+        vocab_size: int,
+        num_slots: int,
+        memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+        desk: DraftDesk | None = None,
+    ) -> None:
+        """The desk's shared index, if any, takes the place of one of its own, and whoever made it begins it."""
+        desk = desk or DraftDesk()
         self._config = config
-        self._sources = Sources(config, desk or DraftDesk(), vocab_size=vocab_size, num_slots=num_slots)
+        self._sources = Sources(config, desk, vocab_size=vocab_size, num_slots=num_slots)
         self._num_slots = num_slots
-        self._settings = IndexSettings(vocab_size=vocab_size)
+        self._settings = IndexSettings(vocab_size=vocab_size, memory_limit_bytes=memory_limit_bytes)
+        self._shared = desk.shared
+        self._counts = desk.counts
         self._policy: DraftPolicy | None = None
         self._keys = np.full(num_slots, _NOBODY)
         self._handles = np.zeros(num_slots, np.int64)
@@ -78,8 +95,13 @@ class SuffixSpeculator:
             self._rest -= 1
             self._sources.rest()
             return None
+        if self._full:
+            return None
         began_s = time.perf_counter()
-        drafts = self._propose(table, slots, most)
+        try:
+            drafts = self._propose(table, slots, most)
+        except IndexFullError as error:
+            return self._give_up(error)
         self._spent_s = time.perf_counter() - began_s
         return drafts
 
@@ -129,22 +151,40 @@ class SuffixSpeculator:
 
     def leave(self, job: Job, finish: Finish) -> None:
         """See `Speculator.leave`."""
+        if self._full:
+            return
+        try:
+            self._leave(job, finish)
+        except IndexFullError as error:
+            self._give_up(error)
+
+    def _leave(self, job: Job, finish: Finish) -> None:
         self._sources.leave(job, finish)
         if not self._sources.live:
             return
         request = job.request
-        text = self._text(request.id, request.prompt)
+        text = self._text(request.id, request.prompt, job.known[len(request.prompt) :])
         rest = job.known[len(request.prompt) + text.num_tokens :]
         self._index.append(np.array([text.handle]), np.array([text.num_tokens]), np.array([0, len(rest)]), rest)
         text.num_tokens += len(rest)
         self._keys[self._keys == np.uint64(job.key)] = _NOBODY  # if it comes back, it is met anew
-        if finish in ("stop", "length"):
+        # Its next chunk may be another instance's, and come back with what was said there.
+        if finish in ("stop", "length") or self._shared:
             self._index.stop_request(text.handle)
+            self._keys[self._handles == text.handle] = _NOBODY
             del self._texts[request.id]
+
+    def _give_up(self, error: IndexFullError) -> None:
+        """Draft no more until there are new weights, which empty the index."""
+        if not self._counts["index_full"]:
+            _log.warning("nothing is drafted until there are new weights: %s", error)
+        self._counts["index_full"] += 1
+        self._full, self._planned = True, None
 
     def _forget(self) -> None:
         """Begin with an empty index: what other weights said is in no one's way."""
-        self._index = SuffixIndex(self._settings)
+        self._full = False
+        self._index = self._shared or SuffixIndex(self._settings)
         self._texts: dict[RequestId, _Text] = {}
         self._groups: set[int] = set()
         self._numbers = itertools.count()
@@ -155,21 +195,28 @@ class SuffixSpeculator:
         fresh = slots[self._keys[slots] != table.keys[slots]]
         for slot in fresh.tolist() if self._sources.live else ():
             id = RequestId(int(table.groups[slot]), int(table.samples[slot]))
-            text = self._text(id, table.tokens[slot, : table.prompts[slot]])
+            prompt, length = int(table.prompts[slot]), int(table.length[slot])
+            text = self._text(id, table.tokens[slot, :prompt], table.tokens[slot, prompt:length])
             self._handles[slot], self._num_tokens[slot] = text.handle, text.num_tokens
         if len(fresh):
             self._keys[fresh] = table.keys[fresh]
             self.policy.start(fresh.astype(np.int64))
 
-    def _text(self, id: RequestId, prompt: TokenArray) -> _Text:
+    def _text(self, id: RequestId, prompt: TokenArray, said: TokenArray) -> _Text:
         if id not in self._texts:
-            number = next(self._numbers)
-            group = number if self._config.source == "self" else id.group
-            if group not in self._groups:
-                self._index.start_group(group, prompt.copy())
-                self._groups.add(group)
-            self._texts[id] = _Text(self._index.start_request(group, number))
+            self._texts[id] = self._start(id, prompt.copy(), said.copy())
         return self._texts[id]
+
+    def _start(self, id: RequestId, prompt: TokenArray, said: TokenArray) -> _Text:
+        if isinstance(self._index, SharedIndex):
+            return _Text(self._index.start_request(id, prompt, said), len(said))
+        number = next(self._numbers)
+        group = number if self._config.source == "self" else id.group
+        self._groups.difference_update(self._index.take_evicted())
+        if group not in self._groups:
+            self._index.start_group(group, prompt)
+            self._groups.add(group)
+        return _Text(self._index.start_request(group, number))
 
     def _read(self, table: SlotTable, slots: IntArray) -> None:
         """Give the index what these responses have gained."""

@@ -54,7 +54,8 @@ def clients(keys):
     def connect(*addresses, folder=keys, **index_settings):
         index = SuffixIndex(IndexSettings(vocab_size=VOCAB, depth=8, **index_settings))
         times = ClientSettings(period_s=0.002, reply_limit_s=0.2)
-        opened.append(DraftClient(index, addresses, read_client_keys(folder), times))
+        opened.append(DraftClient(index, times))
+        opened[-1].connect(addresses, read_client_keys(folder))
         return index, opened[-1]
 
     yield connect
@@ -132,7 +133,7 @@ def test_a_peer_without_the_key_gets_nothing_and_is_counted(servers, clients, ke
             ),
             "every key": lambda: raw_socket(context, server.address),
         }[lacks]()
-        stranger.send(encode(Ask(1, [], [], NO_ROWS)))
+        stranger.send(encode(Ask(1, [], b"", NO_ROWS)))
         pump_until(lambda: friend.server_counts[0].get("refused_peers", 0) > 0, friend)
         assert stranger.poll(100) == 0
         stranger.close()
@@ -146,7 +147,7 @@ def test_noise_from_a_peer_with_the_key_is_answered_with_an_error(servers, clien
         peer = raw_socket(
             context, server.address, mine.secret.encode(), mine.public.encode(), mine.server_public.encode()
         )
-        for parts in ([b"noise"], [b""], [b"a", b"b"], [encode(Ask(1, [], [], NO_ROWS))]):
+        for parts in ([b"noise"], [b""], [b"a", b"b"], [encode(Ask(1, [], b"", NO_ROWS))]):
             peer.send_multipart(parts)
             assert peer.poll(LIMIT_S * 1000)
             kind = Answer if len(parts[0]) > 6 else Refusal
@@ -235,6 +236,8 @@ def test_nothing_is_lost_with_the_server_killed_20_times_during_a_million_append
 
 def test_a_server_ends_with_its_stdin_and_with_its_parent(servers, keys):
     server = servers()
+    for number in (signal.SIGINT, signal.SIGTERM):  # which SLURM and terminals send to all
+        os.kill(server.pid, number)
     assert server.end() == 0
     line = json.dumps({"keys": str(keys), "store": {"vocab_size": 5}})
     script = f"""

@@ -1,6 +1,7 @@
 """Frames that are none: a typed error, nothing changed, nothing grown."""
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,6 @@ from sestina.drafting.service.wire import (
     NO_ROWS,
     Answer,
     Ask,
-    CacheState,
     FrameError,
     Refusal,
     RegisterGroup,
@@ -22,11 +22,16 @@ from sestina.drafting.service.wire import (
 )
 from tests.unit.drafting.service.helpers import Client, exchange, store_of, tokens
 
+
+def whole(*numbers):
+    return np.array(numbers, np.int64).tobytes()
+
+
 FINE = Ask(
     1,
     [RegisterGroup(7, 60.0, tokens(1, 2).tobytes())],
-    [CacheState(7, 0, 0)],
-    Rows([7], [0], [0], [3], tokens(3, 4, 5).tobytes()),
+    whole(7, 0, 0),
+    Rows(whole(7, 0, 0, 3), tokens(3, 4, 5).tobytes()),
 )
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
@@ -105,11 +110,15 @@ def test_the_frame_that_the_others_are_not():
         ({"registered": [[7, float("nan"), b""]]}, "says nothing"),
         ({"registered": [[7, 1.0, b"abc"]]}, "a prompt of 3 bytes"),
         ({"registered": [[7, 1.0, tokens(50).tobytes()]]}, "token 50: must be 0 to 49"),
-        ({"updates": [[7], [0], [0], [1], tokens(-1).tobytes()]}, "token -1: must be 0 to 49"),
-        ({"updates": [[7], [0], [0], [2], tokens(1).tobytes()]}, "rows of 2 tokens with 4 bytes"),
-        ({"updates": [[7, 8], [0], [0], [1], tokens(1).tobytes()]}, "must be of one length"),
-        ({"updates": [[7], [0], [0], [0], b""]}, ">= 1"),
-        ({"updates": [[7], [0], [2**63], [1], tokens(1).tobytes()]}, "says nothing"),
+        ({"updates": [whole(7, 0, 0, 1), tokens(-1).tobytes()]}, "token -1: must be 0 to 49"),
+        ({"updates": [whole(7, 0, 0, 2), tokens(1).tobytes()]}, "rows of 2 tokens with 4 bytes"),
+        ({"updates": [whole(7, 0, 0, 1)[:-1], tokens(1).tobytes()]}, "rows of 31 bytes: must be a multiple of 32"),
+        ({"updates": [whole(7, 0, 0, 0), b""]}, "rows of 0 to 0 tokens: must be 1"),
+        ({"updates": [whole(7, 0, 0, 2, 7, 1, 0, -1), tokens(1).tobytes()]}, "must be 0 to 4611686018427387904"),
+        ({"updates": [whole(7, 0, 2**62 + 1, 1), tokens(1).tobytes()]}, "must be 0 to 4611686018427387904"),
+        ({"updates": [b"", tokens(1).tobytes()]}, "rows of 0 tokens with 4 bytes"),
+        ({"fetched": whole(7, 0)}, "states of 16 bytes: must be a multiple of 24"),
+        ({"fetched": whole(7, 0, -1)}, "states with -1 and 7"),
     ],
 )
 def test_values_out_of_range_are_named(changes, said):
@@ -119,6 +128,6 @@ def test_values_out_of_range_are_named(changes, said):
 
 
 def test_a_frame_too_large():
-    reply = reply_to(encode(Ask(1, [RegisterGroup(1, 1.0, bytes(MAX_FRAME_BYTES))], [], NO_ROWS)), store_of(), 0.0)
+    reply = reply_to(encode(Ask(1, [RegisterGroup(1, 1.0, bytes(MAX_FRAME_BYTES))], b"", NO_ROWS)), store_of(), 0.0)
     assert isinstance(reply, Refusal)
     assert f"must be at most {MAX_FRAME_BYTES}" in reply.error

@@ -1,8 +1,9 @@
 """Which engine a rollout rank runs, and what it is made from."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from sestina.core.units import InstanceId, Seconds
 from sestina.models.shape import ModelShape
@@ -10,6 +11,9 @@ from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngine
 from sestina.rollout.engine import Engine
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.speculator import Speculator
+
+if TYPE_CHECKING:
+    from sestina.rollout.speculation.host import BuildSpeculator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,7 @@ def build_engine(config: InstanceConfig) -> Engine:
                 seed=config.seed,
                 stop_token=config.stop_token,
                 speculator=_speculator(config, config.engine),
+                drafter=_drafter(config.draft),
             )
         case SGLangEngineConfig():
             from sestina.rollout.sglang.engine import SGLangEngine  # noqa: PLC0415
@@ -61,8 +66,16 @@ def build_engine(config: InstanceConfig) -> Engine:
 
 
 def _speculator(config: InstanceConfig, engine: TorchEngineConfig) -> Speculator | None:
-    if config.draft.source == "none":
+    if config.draft.source in ("none", "quantized"):
         return None
     from sestina.rollout.speculation.suffix import SuffixSpeculator  # noqa: PLC0415
 
     return SuffixSpeculator(config.draft, vocab_size=config.shape.vocab_size, num_slots=engine.max_running)
+
+
+def _drafter(draft: DraftConfig) -> "BuildSpeculator | None":
+    if draft.source != "quantized":
+        return None
+    from sestina.rollout.quantized.speculator import QuantizedSpeculator  # noqa: PLC0415
+
+    return partial(QuantizedSpeculator, draft)

@@ -9,6 +9,7 @@ import torch
 
 from sestina.core.ids import RequestId
 from sestina.core.records import ChunkRequest
+from sestina.rollout.build import InstanceConfig, build_engine
 from sestina.rollout.quantized.speculator import QuantizedSpeculator
 from sestina.rollout.speculation.config import DraftConfig
 from tests.conftest import lively_weights, make_shape
@@ -128,6 +129,30 @@ def kept(engine, slot, cells):
     page, offset = at // 16, at % 16
     model = engine._model
     return [k[page, :, :, offset] for k in model._keys] + [v[page, :, offset] for v in model._values]
+
+
+def test_a_rank_builds_it_and_says_how_it_multiplies(requests, plain, tmp_path):
+    engine = build_engine(
+        InstanceConfig(
+            instance=0,
+            engine=drafting()._config,
+            draft=EAGER,
+            model=tmp_path,
+            log=tmp_path / "log",
+            shape=SHAPE,
+            max_context_tokens=256,
+            seed=5,
+            stop_token=1,
+            weights_timeout_s=1,
+            stop_s=1,
+        )
+    )
+    engine.load_weights(0, lively_weights(SHAPE))
+    results = finish(engine, requests)
+    assert same(outputs(results), plain)
+    assert sum(result.accepted_tokens for result in results.values()) > 0
+    assert engine.info().drafter.startswith("4 bits, ")
+    assert make_engine(SHAPE).info().drafter == ""
 
 
 def test_without_temperature_rejection_changes_nothing(requests):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from sestina.core.ids import RequestId
+from sestina.core.ids import EVAL_GROUPS, RequestId
 from sestina.core.records import ChunkRequest
 from sestina.rollout.build import InstanceConfig, build_engine
 from sestina.rollout.quantized.speculator import QuantizedSpeculator
@@ -216,3 +216,24 @@ def test_responses_under_rejection_are_distributed_as_without_drafts():
     assert seen.sum() > 12
     ours, theirs = ours[seen].double(), theirs[seen].double()
     assert p_value(((ours - theirs).square() / (ours + theirs)).sum(), len(ours) - 1) > 0.01
+
+
+def test_the_ladder_rises_with_training_rollouts_and_not_with_evaluations(requests):
+    """Every rollout ends with new weights; two of nearly all drafts accepted lead to the next rung."""
+
+    def longest_drafts(group):
+        config = dataclasses.replace(EAGER, length="ladder", max_tokens=11, bits=8)
+        engine = drafting(config)
+        asked = [
+            dataclasses.replace(r, id=RequestId(r.id.group + group, r.id.sample), temperature=0.3) for r in requests
+        ]
+        longest = []
+        for version in range(1, 4):
+            finish(engine, asked)
+            longest.append(engine._drafter._decisions.policy._lengths.length)
+            engine.load_weights(version, lively_weights(SHAPE))
+        return [*longest, engine._drafter._decisions.policy._lengths.length]
+
+    assert longest_drafts(0)[0] == 5
+    assert longest_drafts(0)[-1] > 5
+    assert longest_drafts(EVAL_GROUPS) == [5] * 4

@@ -23,7 +23,7 @@ quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-draft-service bench-engine bench-packing bench-rollout bench-sglang bench-speculation bench-quickstart docs hooks clean distclean
+.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-speculation bench-quickstart docs hooks clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -62,7 +62,7 @@ fmt: $(DEV) ## format everything, and mend what ruff can
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(SOURCES) $(DRIVERS)
 
-bench: bench-drafting bench-draft-service bench-engine bench-packing bench-rollout bench-sglang bench-speculation bench-quickstart ## every bench
+bench: bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-speculation bench-quickstart ## every bench
 
 bench-drafting: $(RUNTIME) ## the suffix index, against arctic-inference where .venv has it
 	$(BIN)/python launch/bench.py drafting $(ARGS)
@@ -78,6 +78,9 @@ bench-sglang: $(RUNTIME) $(SGLANG)/.ready ## what chunks cost on an SGLang serve
 
 bench-packing: $(RUNTIME) ## micro-batches under a token budget
 	$(BIN)/python launch/bench.py packing $(ARGS)
+
+bench-quantized: $(RUNTIME) ## the quantised drafter against none
+	$(BIN)/python launch/bench.py quantized $(ARGS)
 
 bench-speculation: $(RUNTIME) ## drafting in the embedded engine against none
 	$(BIN)/python launch/bench.py speculation $(ARGS)

@@ -24,6 +24,7 @@ def main() -> int:
             "draft_service",
             "engine",
             "packing",
+            "quantized",
             "rollout",
             "quickstart",
             "sglang",

@@ -73,6 +73,13 @@ def test_the_journal_of_context_replays(context):
     "draft",
     [
         {"draft__source": "grouped", "draft__length": "fixed", "draft__guard": "false", "draft__min_token_prob": 0},
+        {
+            "draft__source": "quantized",
+            "draft__length": "fixed",
+            "draft__guard": "false",
+            "draft__min_token_prob": 0,
+            "draft__weight_group": 32,
+        },
         pytest.param(
             {"draft__source": "self", "draft__length": "fixed", "draft__guard": "false", "draft__paths": 3},
             marks=pytest.mark.slow,

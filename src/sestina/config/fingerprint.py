@@ -36,7 +36,7 @@ FREE = {
     "rollout.engine.start_s": "ends a run, and changes nothing before",
     "rollout.engine.silence_s": "a lost server's chunks are asked for again",
     "rollout.engine.max_restarts": "ends a run, and changes nothing before",
-    "draft": "drafts change no token",
+    "draft": "drafts change no token, but for those of HELD",
     "reward.num_workers": "a reward depends on its response alone",
     "trainer.max_logprob_diff": "ends a run, and changes nothing before",
     "weights": "how weights travel; checksums hold them to every bit",
@@ -48,6 +48,9 @@ FREE = {
 """Keys, or whole sections, that a resumed run may change, and why. Not here on purpose: what evaluation measures
 (eval.num_prompts, eval.temperature, the held-out set), since one curve has to be of one thing; reward.timeout_s, which
 decides about slow rewards; the trainer's layout and micro-batches, which decide the order of floating-point sums."""
+
+HELD = {"draft.acceptance": "rejection changes tokens, though not their distribution"}
+"""Keys of free sections that are pinned all the same, and why."""
 
 _ABSENT = "absent"
 
@@ -70,7 +73,7 @@ def _pinned(config: RunConfig) -> dict[str, object]:
 
 def _is_free(key: str) -> bool:
     parts = key.split(".")
-    return any(".".join(parts[:depth]) in FREE for depth in range(1, len(parts) + 1))
+    return key not in HELD and any(".".join(parts[:depth]) in FREE for depth in range(1, len(parts) + 1))
 
 
 def _at(values: dict[str, object], key: str) -> str:

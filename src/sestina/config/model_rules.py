@@ -46,6 +46,13 @@ def _positions(new_tokens: int, prompt_tokens: int, positions: int) -> str | Non
     return f"at most {positions - prompt_tokens}" if prompt_tokens + new_tokens > positions else None
 
 
+def _groups_of_inputs(group: int, source: str, hidden: int, ffn: int, heads: int, head: int) -> str | None:
+    widths = sorted({hidden, ffn, heads * head})
+    if source != "quantized" or not any(width % group for width in widths):
+        return None
+    return f"a divisor of {' and '.join(map(str, widths))}, the inputs of the quantised products"
+
+
 def _response_for_every_replica(batch: int, minibatches: int, num_ranks: int, tensor: int, pipeline: int) -> str | None:
     replicas = num_ranks // (tensor * pipeline)
     needed = minibatches * replicas
@@ -75,6 +82,17 @@ MODEL_RULES = (
     Rule(needs=(_EXPERT_TENSOR, f"{_EXPERTS}.ffn_size"), check=_divides),
     Rule(needs=(_RANKS, _EXPERT, _EXPERT_TENSOR, _PIPELINE), check=_every_expert_once),
     Rule(needs=("trainer.sequence_parallel", _TENSOR, f"{_EXPERTS}.num_experts"), check=_sequence_with_experts),
+    Rule(
+        needs=(
+            "draft.weight_group",
+            "draft.source",
+            f"{_SHAPE}.hidden_size",
+            f"{_SHAPE}.ffn_size",
+            f"{_ATTENTION}.num_heads",
+            f"{_ATTENTION}.head_size",
+        ),
+        check=_groups_of_inputs,
+    ),
     Rule(
         needs=("algorithm.batch_size", "algorithm.minibatches", _RANKS, _TENSOR, _PIPELINE),
         check=_response_for_every_replica,

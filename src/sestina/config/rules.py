@@ -145,6 +145,25 @@ def _servers_need_groups(servers: int, source: str) -> str | None:
     return "0: what servers bring is of the group, and goes with 'grouped'" if alone else None
 
 
+def _a_chain(paths: int, source: str) -> str | None:
+    return "1: a model drafts one chain" if source == "quantized" and paths > 1 else None
+
+
+def _no_cut(min_token_prob: float, source: str) -> str | None:
+    draws = source == "quantized" and min_token_prob > 0
+    return "0: a model's drafts are drawn, the unlikely among them too" if draws else None
+
+
+def _rejection_has_a_model(acceptance: str, source: str) -> str | None:
+    missing = acceptance == "rejection" and source != "quantized"
+    return "'coupled', or draft.source 'quantized': other drafts have no distribution to reject by" if missing else None
+
+
+def _oracle_knows_the_tokens(acceptance: str, scheduler: str) -> str | None:
+    unknown = acceptance == "rejection" and scheduler == "oracle"
+    return "'coupled': under rejection the lengths of another run are not those of this one" if unknown else None
+
+
 _LONGEST = ("data.max_prompt_tokens", "rollout.max_new_tokens")
 _BATCH = ("algorithm.batch_size", "algorithm.group_size")
 _ENGINE = "rollout.engine"
@@ -171,6 +190,10 @@ RULES = (
     Rule(needs=("sim.world", f"{_ENGINE}.kind"), check=_world_has_engines),
     Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
     Rule(needs=("draft.servers", "draft.source"), check=_servers_need_groups),
+    Rule(needs=("draft.paths", "draft.source"), check=_a_chain),
+    Rule(needs=("draft.min_token_prob", "draft.source"), check=_no_cut),
+    Rule(needs=("draft.acceptance", "draft.source"), check=_rejection_has_a_model),
+    Rule(needs=("draft.acceptance", "rollout.scheduler"), check=_oracle_knows_the_tokens),
     Rule(needs=("trainer.max_micro_batch_tokens", *_LONGEST), check=_sample_fits_micro_batch),
     Rule(needs=("trainer.num_ranks", "trainer.tensor_parallel", "trainer.pipeline_parallel"), check=_whole_replicas),
     Rule(needs=("trainer.sequence_parallel", "trainer.tensor_parallel"), check=_sequence_is_shared),

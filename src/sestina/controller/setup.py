@@ -37,6 +37,8 @@ async def start_instances(
     driver.version = version
     for engine in engines:
         _warn_if_variant(engine)
+        if engine.drafter:
+            _log.info("instance %d: drafts by %s", engine.instance, engine.drafter)
         up = InstanceUp(
             instance=engine.instance,
             kv_capacity_tokens=engine.kv_capacity_tokens,

@@ -64,6 +64,8 @@ class EngineInfo:
     max_running: int
     batch_invariant: bool
     """Whether a token's bits are the same in any batch (checked, not assumed)."""
+    drafter: str = ""
+    """How the engine's drafting model multiplies; empty without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ class Batcher:
         self.verified: Verified | None = None
         """What the drafts of the last completed step came to; None when nothing was drafted."""
         self._decoding = np.zeros(0, np.int32)
+        self._draft_rows = 0
         self._prefilling: list[Job] = []
 
     def plan(self, now: Seconds, propose: Propose | None = None) -> Step:
@@ -117,16 +118,22 @@ class Batcher:
     def _draft(self, propose: Propose, budget: int) -> Drafts | None:
         """Let drafts be made, cut them to what there is room for, and write them behind the known tokens."""
         table, slots = self.slots, self._decoding
-        if self._prefilling or self.waiting:
-            budget //= 2
-        drafts = propose(slots, np.minimum(table.limit[slots] - table.length[slots] - 1, budget))
+        self._draft_rows = budget // 2 if self._prefilling or self.waiting else budget
+        drafts = propose(slots, np.minimum(table.limit[slots] - table.length[slots] - 1, self._draft_rows))
         if drafts is None or not drafts.counts.any():
             return None
-        while drafts.counts.sum() > budget:
-            drafts = drafts.at_most(np.full_like(drafts.counts, drafts.tokens.shape[1] - 1))
-        drafts = drafts.at_most(self._paged(drafts.counts))
+        drafts = drafts.at_most(self.reserve(drafts.counts))
         table.put_drafts(slots, drafts)
         return drafts
+
+    def reserve(self, counts: IntArray) -> IntArray:
+        """Cut the drafts of the decoding requests to the rows and pages that there are, and allocate those pages.
+
+        For a drafter whose own passes write there, while it proposes; what it was given it is not denied afterwards.
+        """
+        while counts.sum() > self._draft_rows:
+            counts = np.minimum(counts, counts.max() - 1)
+        return self._paged(counts)
 
     def _paged(self, counts: IntArray) -> IntArray:
         """Allocate the pages that drafts of these lengths reach into; return the lengths that have them."""

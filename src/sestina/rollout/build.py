@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from sestina.core.units import InstanceId, Seconds
 from sestina.models.shape import ModelShape
@@ -13,6 +14,9 @@ from sestina.rollout.engine import Engine
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.speculator import Speculator
+
+if TYPE_CHECKING:
+    from sestina.rollout.speculation.host import BuildSpeculator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,7 @@ def build_engine(config: InstanceConfig, desk: DraftDesk, clock: Callable[[], Se
                 seed=config.seed,
                 stop_token=config.stop_token,
                 speculator=_speculator(config, config.engine, desk),
+                drafter=_drafter(config.draft),
                 clock=clock,
             )
         case SGLangEngineConfig():
@@ -78,9 +83,17 @@ def build_engine(config: InstanceConfig, desk: DraftDesk, clock: Callable[[], Se
 
 
 def _speculator(config: InstanceConfig, engine: TorchEngineConfig, desk: DraftDesk) -> Speculator | None:
-    if config.draft.source == "none":
+    if config.draft.source in ("none", "quantized"):
         return None
     from sestina.rollout.speculation.suffix import SuffixSpeculator  # noqa: PLC0415
 
     vocab_size = config.shape.vocab_size
     return SuffixSpeculator(config.draft, vocab_size=vocab_size, num_slots=engine.max_running, desk=desk)
+
+
+def _drafter(draft: DraftConfig) -> "BuildSpeculator | None":
+    if draft.source != "quantized":
+        return None
+    from sestina.rollout.quantized.speculator import QuantizedSpeculator  # noqa: PLC0415
+
+    return partial(QuantizedSpeculator, draft)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from sestina.core.noise import GOLDEN
+from sestina.core.noise import GOLDEN, mix
 
 
 def exponentials(keys: Tensor, positions: Tensor, vocab: int) -> Tensor:
@@ -13,6 +13,11 @@ def exponentials(keys: Tensor, positions: Tensor, vocab: int) -> Tensor:
     counters = torch.arange(1, vocab + 1, device=keys.device) * golden
     bits = _shift(_mix(rows[:, None] + counters), 11)
     return -torch.log((bits.double() + 0.5) * 2.0**-53)
+
+
+def apart(keys: Tensor, purpose: int) -> Tensor:
+    """Return keys [S] whose noise has nothing to do with that of `keys`, another one for each purpose from 1 on."""
+    return keys ^ _signed(mix(purpose))
 
 
 def _signed(value: int) -> int:

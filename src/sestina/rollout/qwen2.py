@@ -4,7 +4,7 @@ Matrix products are PyTorch's, everything between them is `Ops`. Products never 
 1 to 3 the BLAS takes another path, whose sums round differently (docs/decisions/0003).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,21 +14,36 @@ from sestina.core.errors import EngineError
 from sestina.models.shape import ModelShape
 from sestina.rollout.ops import Ops, StepInputs
 from sestina.rollout.pages import PAGE_TOKENS
+from sestina.rollout.products import Dense, Product
 
 MIN_GEMM_ROWS = 4
 
 
-@dataclass(slots=True)
-class _Layer:
-    """Fused weights as [in, out] views of what is stored [out, in]."""
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Norms, and products by fused weights."""
 
     input_norm: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor
-    output: Tensor
+    qkv: Product
+    output: Product
     ffn_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Product
+    down: Product
+
+
+@dataclass(frozen=True, slots=True)
+class DenseLayer(Layer):
+    """A layer of the model itself, whose weights are loaded."""
+
+    qkv: Dense
+    output: Dense
+    gate_up: Dense
+    down: Dense
+
+    @property
+    def products(self) -> tuple[Dense, ...]:
+        """All that a drafter may have in another form."""
+        return self.qkv, self.output, self.gate_up, self.down
 
 
 @dataclass(slots=True)
@@ -62,15 +77,14 @@ class Qwen2:
         empty = _Allocator(device, dtype)
         hidden, query = shape.hidden_size, shape.num_heads * shape.head_size
         self._embedding = empty(shape.vocab_size, hidden)
-        self._layers = [
-            _Layer(
+        self.layers = [
+            DenseLayer(
                 input_norm=empty(hidden),
-                qkv=empty(shape.qkv_size, hidden).t(),
-                qkv_bias=empty(shape.qkv_size),
-                output=empty(hidden, query).t(),
+                qkv=Dense(empty(shape.qkv_size, hidden).t(), empty(shape.qkv_size)),
+                output=Dense(empty(hidden, query).t()),
                 ffn_norm=empty(hidden),
-                gate_up=empty(2 * shape.ffn_size, hidden).t(),
-                down=empty(hidden, shape.ffn_size).t(),
+                gate_up=Dense(empty(2 * shape.ffn_size, hidden).t()),
+                down=Dense(empty(hidden, shape.ffn_size).t()),
             )
             for _ in range(shape.num_layers)
         ]
@@ -88,7 +102,7 @@ class Qwen2:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy a checkpoint's tensors (already checked against the shape) into the fused weights."""
         self._embedding.copy_(tensors["model.embed_tokens.weight"])
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self.layers):
             prefix = f"model.layers.{index}."
 
             def fused(part: str, names: tuple[str, ...], at: str = prefix) -> Tensor:
@@ -96,58 +110,63 @@ class Qwen2:
 
             projections = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
             layer.input_norm.copy_(tensors[prefix + "input_layernorm.weight"])
-            layer.qkv.copy_(fused(".weight", projections).t())
-            layer.qkv_bias.copy_(fused(".bias", projections))
-            layer.output.copy_(tensors[prefix + "self_attn.o_proj.weight"].t())
+            layer.qkv.weight.copy_(fused(".weight", projections).t())
+            assert layer.qkv.bias is not None, "queries, keys and values have one"
+            layer.qkv.bias.copy_(fused(".bias", projections))
+            layer.output.weight.copy_(tensors[prefix + "self_attn.o_proj.weight"].t())
             layer.ffn_norm.copy_(tensors[prefix + "post_attention_layernorm.weight"])
-            layer.gate_up.copy_(fused(".weight", ("mlp.gate_proj", "mlp.up_proj")).t())
-            layer.down.copy_(tensors[prefix + "mlp.down_proj.weight"].t())
+            layer.gate_up.weight.copy_(fused(".weight", ("mlp.gate_proj", "mlp.up_proj")).t())
+            layer.down.weight.copy_(tensors[prefix + "mlp.down_proj.weight"].t())
         self._norm.copy_(tensors["model.norm.weight"])
         if not self.shape.tied:
             self._head.copy_(tensors["lm_head.weight"])
 
     @torch.inference_mode()
-    def forward(self, inputs: StepInputs) -> Tensor:
-        """Return logits [S, V] of the rows that draw; writes the KV of every row."""
+    def forward(self, inputs: StepInputs, drafting: Sequence[Layer] | None = None) -> Tensor:
+        """Return logits [S, V] of the rows that draw; writes the KV of every row.
+
+        `drafting` are layers to take in place of the model's. Nobody holds a draft's rows against those of another
+        batch, so few rows stay few.
+        """
         ops, rows = self._ops, inputs.rows
-        buffers = self._buffers(rows)
+        layers, least_rows = (self.layers, MIN_GEMM_ROWS) if drafting is None else (drafting, 1)
+        buffers = self._buffers(max(rows, least_rows))
         torch.index_select(self._embedding, 0, inputs.tokens, out=buffers.residual[:rows])
-        ops.rms_norm(buffers.residual, self._layers[0].input_norm, buffers.hidden, rows)
-        for index, layer in enumerate(self._layers):
+        ops.rms_norm(buffers.residual, layers[0].input_norm, buffers.hidden, rows)
+        for index, layer in enumerate(layers):
             self._attention(layer, inputs, buffers, index)
             ops.add_rms_norm(buffers.delta, buffers.residual, layer.ffn_norm, buffers.hidden, rows)
-            torch.mm(buffers.hidden, layer.gate_up, out=buffers.gate_up)
+            layer.gate_up(buffers.hidden, buffers.gate_up)
             ops.silu_mul(buffers.gate_up, buffers.gated, rows)
-            torch.mm(buffers.gated, layer.down, out=buffers.delta)
-            following = self._layers[index + 1].input_norm if index + 1 < len(self._layers) else self._norm
+            layer.down(buffers.gated, buffers.delta)
+            following = layers[index + 1].input_norm if index + 1 < len(layers) else self._norm
             ops.add_rms_norm(buffers.delta, buffers.residual, following, buffers.hidden, rows)
-        return self._logits(buffers.hidden, inputs.sampled)[: inputs.draws]
+        return self._logits(buffers.hidden, inputs.sampled, least_rows)[: inputs.draws]
 
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copy the KV of cache slots `source` [M] to `target` [M]; a target is never a later source."""
         for keys, values in zip(self._keys, self._values, strict=True):
             self._ops.move(source, target, keys, values)
 
-    def _attention(self, layer: _Layer, inputs: StepInputs, buffers: _Buffers, index: int) -> None:
+    def _attention(self, layer: Layer, inputs: StepInputs, buffers: _Buffers, index: int) -> None:
         keys, values = self._keys[index], self._values[index]
-        torch.addmm(layer.qkv_bias, buffers.hidden, layer.qkv, out=buffers.qkv)
+        layer.qkv(buffers.hidden, buffers.qkv)
         self._ops.rope_store(buffers.qkv, inputs, keys, values)
         self._ops.attend(buffers.qkv, inputs, keys, values, buffers.mixed)
-        torch.mm(buffers.mixed, layer.output, out=buffers.delta)
+        layer.output(buffers.mixed, buffers.delta)
 
-    def _logits(self, hidden: Tensor, sampled: Tensor | None) -> Tensor:
+    def _logits(self, hidden: Tensor, sampled: Tensor | None, least_rows: int) -> Tensor:
         chosen = hidden if sampled is None else hidden[sampled]
-        if len(chosen) < MIN_GEMM_ROWS:
-            chosen = torch.cat([chosen, chosen.new_zeros(MIN_GEMM_ROWS - len(chosen), chosen.shape[1])])
+        if len(chosen) < least_rows:
+            chosen = torch.cat([chosen, chosen.new_zeros(least_rows - len(chosen), chosen.shape[1])])
         return torch.mm(chosen, self._head.t())
 
     def _buffers(self, rows: int) -> _Buffers:
-        padded = max(rows, MIN_GEMM_ROWS)
-        if padded not in self._views:
+        if rows not in self._views:
             a = self._all
             parts = (a.residual, a.hidden, a.delta, a.qkv, a.mixed, a.gate_up, a.gated)
-            self._views[padded] = _Buffers(*(part[:padded] for part in parts))
-        return self._views[padded]
+            self._views[rows] = _Buffers(*(part[:rows] for part in parts))
+        return self._views[rows]
 
 
 class _Allocator:

@@ -37,6 +37,11 @@ class Step:
         return self.slots if self.sampled is None else self.slots[self.sampled]
 
 
+def rows_of(slots: IntArray, cells: IntArray) -> Step:
+    """Return a step of one row for each slot, at that cell, which draws what follows."""
+    return Step(slots, cells, cells, None, None, slots, None, [])
+
+
 def lay_out(decoding: IntArray, drafts: Drafts | None, prefills: list[tuple[Job, int]], table: SlotTable) -> Step:
     """Write a plan as rows: one per decoding request and drafted token, then the tokens of each prefill."""
     first = table.computed[decoding]

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
@@ -32,15 +33,19 @@ from sestina.rollout.qwen2 import Qwen2
 from sestina.rollout.selfcheck import gemm_is_batch_invariant
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.costs import measure
+from sestina.rollout.speculation.host import BuildSpeculator, Host
 from sestina.rollout.speculation.speculator import Outcome, Speculator
-from sestina.rollout.step import Step, moves
+from sestina.rollout.step import Step, moves, rows_of
 
 Clock: TypeAlias = Callable[[], Seconds]
 """Says what time it is to an engine."""
 
 
 class TorchEngine:
-    """Implements `Engine`; see there for what each method mutates and raises."""
+    """Implements `Engine`; see there for what each method mutates and raises.
+
+    `drafter` makes a speculator that runs a model of its own beside the engine's; there is one speculator at most.
+    """
 
     def __init__(
         self,
@@ -52,10 +57,10 @@ class TorchEngine:
         stop_token: int,
         speculator: Speculator | None = None,
         clock: Clock = time.monotonic,
+        drafter: BuildSpeculator | None = None,
     ) -> None:
         self._clock = clock
         self._config = config
-        self._speculator = speculator
         self._shape = shape
         self._seed = seed
         self._stop_token = stop_token
@@ -72,6 +77,8 @@ class TorchEngine:
             num_pages=self._pool.num_pages,
             max_step_tokens=config.max_step_tokens,
         )
+        self._drafter = None if drafter is None else drafter(self._host())
+        self._speculator = speculator or self._drafter
         self._max_context_tokens = max_context_tokens
         self._jobs: dict[RequestId, Job] = {}
         self._ended: list[tuple[Job, Finish]] = []
@@ -134,6 +141,7 @@ class TorchEngine:
             batch_invariant=gemm_is_batch_invariant(
                 self._shape, self._device, getattr(torch, config.dtype), max_step_tokens=config.max_step_tokens
             ),
+            drafter=self._drafter.kernel if self._drafter else "",
         )
 
     def load(self) -> EngineLoad:
@@ -157,7 +165,7 @@ class TorchEngine:
         began_s = self._clock()
         step = self._batcher.plan(began_s, self._propose if self._speculator else None)
         inputs = step_inputs(step, self._batcher.slots, self._device)
-        tokens, logprobs = self._draw(step, inputs)
+        tokens, logprobs = self._draw(self._model.forward(inputs), inputs, step)
         ended = self._batcher.complete(step, tokens.cpu().numpy(), logprobs.cpu().numpy(), self._stop_token)
         self._keep_path(step)
         self._count(inputs, began_s, step)
@@ -167,9 +175,8 @@ class TorchEngine:
                 self._speculator.leave(job, finish)
         return ended
 
-    def _draw(self, step: Step, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = self._model.forward(inputs)
-        drawn = self._ops.sample(logits, inputs)
+    def _draw(self, logits: Tensor, inputs: StepInputs, step: Step) -> tuple[Tensor, Tensor]:
+        drawn = self._drafter.draw(logits, inputs, step) if self._drafter else self._ops.sample(logits, inputs)
         stops = self._batcher.slots.stops[step.drawing]
         if not stops.any():
             return drawn
@@ -178,9 +185,19 @@ class TorchEngine:
     def _run_rows(self, rows: int) -> None:
         """Do a forward pass of so many rows, each the first of a text; nothing may be running."""
         nothing = np.zeros(rows, np.int32)
-        step = Step(nothing, nothing, nothing, None, None, nothing, None, [])
-        inputs = step_inputs(step, self._batcher.slots, self._device)
+        inputs = step_inputs(rows_of(nothing, nothing), self._batcher.slots, self._device)
         self._ops.sample(self._model.forward(inputs), inputs)[0].cpu()
+
+    def _host(self) -> Host:
+        return Host(
+            model=self._model,
+            ops=self._ops,
+            slots=self._batcher.slots,
+            device=self._device,
+            stop_token=self._stop_token,
+            num_slots=self._config.max_running,
+            reserve=self._batcher.reserve,
+        )
 
     def _propose(self, slots: IntArray, most: IntArray) -> Drafts | None:
         assert self._speculator is not None

@@ -139,6 +139,7 @@ class RolloutWorker:
             page_tokens=info.page_tokens,
             max_running=info.max_running,
             batch_invariant=info.batch_invariant,
+            drafter=info.drafter,
         )
 
     def _load_report(self) -> LoadReport:

@@ -68,6 +68,8 @@ class InstanceReady(_Base, frozen=True):
     max_running: int
     batch_invariant: bool
     """Whether this machine's matrix products give a row the same bits in any batch (checked, not assumed)."""
+    drafter: str = ""
+    """How the engine's drafting model multiplies; empty without one."""
 
 
 class StartChunk(_Base, frozen=True):

@@ -6,6 +6,8 @@ from sestina.config.run import RunConfig
 from sestina.config.schema import keys_of
 from tests.unit.config.helpers import FILES, changed, violations
 
+QUANTIZED = ["draft.source=quantized", "draft.min_token_prob=0"]
+
 BROKEN = [
     *(
         (
@@ -14,6 +16,25 @@ BROKEN = [
             "0: what servers bring is of the group, and goes with 'grouped'",
         )
         for source in ("none", "self")
+    ),
+    (
+        [*QUANTIZED, "draft.paths=2"],
+        "draft.paths: 2 is not allowed with draft.source 'quantized'; 1: a model drafts one chain",
+    ),
+    (
+        ["draft.source=quantized"],
+        "draft.min_token_prob: 0.1 is not allowed with draft.source 'quantized'; "
+        "0: a model's drafts are drawn, the unlikely among them too",
+    ),
+    (
+        ["draft.acceptance=rejection", "draft.source=self"],
+        "draft.acceptance: 'rejection' is not allowed with draft.source 'self'; "
+        "'coupled', or draft.source 'quantized': other drafts have no distribution to reject by",
+    ),
+    (
+        [*QUANTIZED, "draft.acceptance=rejection", "rollout.scheduler=oracle", "rollout.lengths_from=runs/other"],
+        "draft.acceptance: 'rejection' is not allowed with rollout.scheduler 'oracle'; "
+        "'coupled': under rejection the lengths of another run are not those of this one",
     ),
     (
         ["algorithm.batch_size=10", "algorithm.minibatches=1"],
@@ -132,10 +153,28 @@ def test_evaluation_on_files_needs_a_held_out_file():
         ["rollout.scheduler=oracle", "rollout.lengths_from=runs/other"],
         ["rollout.scheduler=oracle", "rollout.forced_lengths_from=runs/other"],
         ["rollout.scheduler=context", "rollout.affinity_requests=32"],
+        [*QUANTIZED, "draft.acceptance=rejection", "draft.bits=8"],
     ],
 )
 def test_what_a_rule_still_allows(changes):
     load(changed(*changes))
+
+
+def test_a_group_of_weights_divides_what_goes_into_every_product():
+    argv = ("model=qwen2_5_7b", "model.path=m", *FILES, "draft=quantized")
+    load(changed(argv=argv))
+    assert violations("model.shape.ffn_size=18912", argv=argv) == [
+        "draft.weight_group: 128 is not allowed with draft.source 'quantized', model.shape.hidden_size 3584, "
+        "model.shape.ffn_size 18912, model.shape.attention.num_heads 28, model.shape.attention.head_size 128; "
+        "a divisor of 3584 and 18912, the inputs of the quantised products"
+    ]
+
+
+def test_bits_and_groups_that_no_kernel_has_are_refused():
+    assert violations("draft.bits=3", "draft.weight_group=100") == [
+        "draft.bits: 3 is not allowed; one of 4, 8",
+        "draft.weight_group: 100 is not allowed; one of 32, 64, 128, 256",
+    ]
 
 
 def test_files_go_with_any_reward_and_mark():

@@ -11,6 +11,7 @@ from sestina.drafting.service.keys import make_keys
 from sestina.drafting.service.process import ServerProcess
 from sestina.drafting.service.settings import ServerSettings, StoreSettings
 from sestina.drafting.settings import IndexSettings
+from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.shared import SharedIndex
 from sestina.rollout.speculation.suffix import SuffixSpeculator
 from tests.conftest import lively_weights
@@ -46,7 +47,7 @@ def instances(tmp_path):
         opened.append(shared)
         if addresses:
             shared.connect(addresses, tmp_path)
-        speculator = SuffixSpeculator(EAGER, vocab_size=SHAPE.vocab_size, num_slots=16, shared=shared)
+        speculator = SuffixSpeculator(EAGER, vocab_size=SHAPE.vocab_size, num_slots=16, desk=DraftDesk(shared))
         return make_engine(SHAPE, WEIGHTS, speculator=speculator), shared
 
     yield make

@@ -2,13 +2,13 @@
 
 import dataclasses
 import itertools
-from collections import Counter
 
 import numpy as np
 import pytest
 
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.costs import measure
+from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.suffix import SuffixSpeculator
 from tests.conftest import lively_weights, make_shape
 from tests.unit.rollout.helpers import finish, finish_in_chunks, make_engine, make_requests, outputs, same
@@ -111,17 +111,17 @@ def test_an_abort_leaves_the_index_whole(requests):
 
 
 def test_a_full_index_ends_drafting_until_there_are_new_weights(requests, plain, caplog):
-    counts = Counter()
+    desk = DraftDesk()
     speculator = SuffixSpeculator(
-        EAGER, vocab_size=SHAPE.vocab_size, num_slots=16, memory_limit_bytes=60_000, counts=counts
+        EAGER, vocab_size=SHAPE.vocab_size, num_slots=16, memory_limit_bytes=60_000, desk=desk
     )
     engine = make_engine(SHAPE, dull_weights(), speculator=speculator)
     assert same(finish_in_chunks([engine], requests, 23), plain)
-    assert counts["index_full"] == 1
+    assert desk.counts["index_full"] == 1
     engine.load_weights(1, dull_weights())
     drafted = sum(result.drafted_tokens for result in finish(engine, requests).values())
     assert drafted > 0
-    assert counts["index_full"] == 2
+    assert desk.counts["index_full"] == 2
     assert caplog.text.count("nothing is drafted until there are new weights") == 1
 
 

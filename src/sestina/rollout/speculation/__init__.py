@@ -1,6 +1,7 @@
 """Speculation in the embedded engine: who drafts, how much, and what that costs.
 
 speculator.py  the Protocol between engine and drafter
+host.py        the Protocol of drafters that run a model
 config.py      what a user sets
 suffix.py      drafts out of a suffix index: the request's own text, or that of its group
 history.py     drafts out of what the prompt was answered in the last epoch

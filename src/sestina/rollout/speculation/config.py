@@ -7,18 +7,18 @@ from annotated_types import Ge, Le
 
 from sestina.core.ranges import Count, NonNegative
 
-Source = Literal["none", "self", "grouped", "history", "grouped+history"]
+Source = Literal["none", "self", "grouped", "history", "grouped+history", "quantized"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftConfig:
-    """Speculative decoding. None of it changes a token; all of it changes how long tokens take."""
+    """Speculative decoding. None of it but `acceptance` changes a token; all of it changes how long tokens take."""
 
     source: Source
     """Where drafts come from.
 
     `none`, `self` (the response and its prompt), `grouped` (all responses to the prompt), `history` (those of the last
-    epoch), `grouped+history` (of both the longer match).
+    epoch), `grouped+history` (of both the longer match), `quantized` (the model itself on rounded weights).
     """
     length: Literal["fixed", "thresholds", "mba", "aimd", "ladder"]
     """How many tokens are drafted (Seer v1 and v3, RhymeRL, EfficientRollout)."""
@@ -42,3 +42,10 @@ class DraftConfig:
     """Memory of the controller for histories; beyond it they lie on the disk."""
     servers: Annotated[int, Ge(0), Le(64)] = 0
     """Draft servers, which bring what an instance's responses say to the drafts of the others; 0: each has its own."""
+    bits: Literal[4, 8] = 4
+    """Of the rounded weights of the source `quantized`."""
+    weight_group: Literal[32, 64, 128, 256] = 128
+    """Consecutive inputs that share a scale; 8 bits take a product for each group."""
+    acceptance: Literal["coupled", "rejection"] = "coupled"
+    """Of drafts by a model: as long as it draws what the model draws with the same noise, which changes no token; or by
+    rejection sampling, which changes tokens and not their distribution, and accepts more."""

@@ -1,0 +1,110 @@
+"""When to draft how much: the draft policy of one engine, asked for a step and told what came of it."""
+
+import time
+
+import numpy as np
+
+from sestina.core.ids import EVAL_GROUPS
+from sestina.core.units import Seconds
+from sestina.policies.drafting.cost import StepCost
+from sestina.policies.drafting.lengths import Totals
+from sestina.policies.drafting.policy import DraftPolicy
+from sestina.policies.drafting.step import StepOutcome, StepPlan, StepView
+from sestina.rollout.drafts import IntArray
+from sestina.rollout.slots import SlotTable
+from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.policy import build_policy
+from sestina.rollout.speculation.speculator import Outcome
+from sestina.rollout.speculation.suffix import MOST_REST, SHARE
+
+_NOBODY = np.uint64(0)
+
+
+class Decisions:
+    """Owns the policy; new weights end a rollout, of which the length policy is told. Evaluations do not count."""
+
+    def __init__(self, config: DraftConfig, num_slots: int) -> None:
+        self._config = config
+        self._num_slots = num_slots
+        self._policy: DraftPolicy | None = None
+        self._keys = np.full(num_slots, _NOBODY)
+        self._planned: tuple[StepView, StepPlan] | None = None
+        self._spent_s = 0.0
+        self._rest = 0
+        self._drafted = self._accepted = 0
+
+    @property
+    def policy(self) -> DraftPolicy:
+        """What decides; raises AssertionError before there are weights."""
+        assert self._policy is not None, "begin comes first"
+        return self._policy
+
+    def begin(self, cost: StepCost) -> None:
+        """Weights are there; `cost` is what steps take, of which only the first counts."""
+        if self._policy is None:
+            self._policy = build_policy(self._config, cost, self._num_slots)
+        self._policy.end_rollout(Totals(drafted=self._drafted, accepted=self._accepted))
+        self._policy.begin_rollout()
+        self._drafted = self._accepted = 0
+
+    def plan(self, table: SlotTable, slots: IntArray, most: IntArray) -> IntArray | None:
+        """Return how many tokens to draft for the requests in these rows; None when it does not pay."""
+        if self._rest:
+            self._rest -= 1
+            return None
+        began_s = time.perf_counter()
+        self._meet(table, slots)
+        view = StepView(
+            slots=slots.astype(np.int64),
+            probes=table.samples[slots] == 0,
+            limits=np.maximum(most, 0).astype(np.int64),
+            kv_tokens=int(table.length[slots].sum()),
+        )
+        plan = self.policy.plan(view)
+        self._planned = view, plan
+        self._spent_s = time.perf_counter() - began_s
+        return plan.lengths.astype(np.int32) if plan.speculate else None
+
+    def learn(self, table: SlotTable, outcome: Outcome) -> None:
+        """Take in what a step came to; one that prefills too says nothing of the time that drafts take."""
+        self._count(table, outcome)
+        planned, self._planned = self._planned, None
+        if planned is None or outcome.step.prefills:
+            return
+        began_s = time.perf_counter()
+        view, plan = planned
+        # Without drafts the step would not have waited for the decision.
+        seconds = outcome.seconds if plan.speculate else max(outcome.seconds - self._spent_s, 0.0)
+        self.policy.learn(_account(view, plan, outcome, seconds))
+        if not plan.speculate and plan.reason != "control":
+            spent_s = self._spent_s + time.perf_counter() - began_s
+            self._rest = min(MOST_REST, int(spent_s / (SHARE * max(seconds, 1e-9))))
+
+    def _meet(self, table: SlotTable, slots: IntArray) -> None:
+        """Tell the policy of rows that others have taken."""
+        fresh = slots[self._keys[slots] != table.keys[slots]]
+        if len(fresh):
+            self._keys[fresh] = table.keys[fresh]
+            self.policy.start(fresh.astype(np.int64))
+
+    def _count(self, table: SlotTable, outcome: Outcome) -> None:
+        drafts, verified = outcome.step.drafts, outcome.verified
+        if drafts is None or verified is None:
+            return
+        training = table.groups[outcome.step.requests] < EVAL_GROUPS
+        self._drafted += int(drafts.counts[training].sum())
+        self._accepted += int(verified.accepted[training].sum())
+
+
+def _account(view: StepView, plan: StepPlan, outcome: Outcome, seconds: Seconds) -> StepOutcome:
+    drafts, verified = outcome.step.drafts, outcome.verified
+    nothing = np.zeros(view.batch, np.int64)
+    drafted = nothing if drafts is None else drafts.counts.astype(np.int64)
+    return StepOutcome(
+        view=view,
+        plan=plan,
+        drafted=drafted,
+        accepted=nothing if verified is None else verified.accepted.astype(np.int64),
+        draft_tokens=int(drafted.sum()),
+        seconds=seconds,
+    )

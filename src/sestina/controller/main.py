@@ -85,6 +85,7 @@ async def _control(
                 tokenizer=materials.tokenizer,
                 tasks=tasks,
                 stall_s=config.deadlines.silence_s + config.reward.timeout_s,
+                foretell=config.rollout.kv_pool.kind != "none",
             )
             session = Session(
                 config,

@@ -9,6 +9,7 @@ from sestina.controller.batches import Batches
 from sestina.controller.checkpoints import Checkpoints, ControllerState, model_of, read_state
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
+from sestina.controller.kv_metrics import kv_pool_metrics
 from sestina.controller.progress import Progress
 from sestina.controller.ranks import Ranks
 from sestina.controller.sample import Sample
@@ -111,6 +112,8 @@ class Session:
             "perf/tokens_per_s": tokens / rollout_s,
             "perf/engine_restarts": float(self._driver.engine_restarts),
         }
+        if self.config.rollout.kv_pool.kind != "none":
+            perf |= kv_pool_metrics(samples, instances_s=rollout_s * self.config.rollout.num_instances)
         return metrics | done.metrics | perf
 
     async def publish(self) -> dict[str, float]:

@@ -24,6 +24,7 @@ from sestina.controller.node import claim_gpus, meeting_host
 from sestina.controller.run_dir import CONFIG, FAILURES, LOGS, STOP
 from sestina.core.errors import SestinaError, UserError
 from sestina.core.imports import importing
+from sestina.kvpool.config import pool_name
 from sestina.models.shape import read_shape
 from sestina.telemetry.failures import Failure, write_failure
 from sestina.transport.link import Link
@@ -110,6 +111,8 @@ def _play_rollout(config: RunConfig, world: World) -> None:
         instance=world.index,
         engine=config.rollout.engine,
         draft=config.draft,
+        kv_pool=config.rollout.kv_pool,
+        kv_pool_name=pool_name(config.dir),
         model=config.model.path.absolute(),
         log=(config.dir / LOGS / f"sglang_{world.index}.log").absolute(),
         shape=shape,

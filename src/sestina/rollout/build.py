@@ -4,7 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
+from sestina.core.errors import EngineError
 from sestina.core.units import InstanceId, Seconds
+from sestina.kvpool.config import KvPoolConfig, LocalKvPoolConfig
+from sestina.kvpool.local import LocalPool
 from sestina.models.shape import ModelShape
 from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
 from sestina.rollout.engine import Engine
@@ -19,6 +22,9 @@ class InstanceConfig:
     instance: InstanceId
     engine: EngineConfig
     draft: DraftConfig
+    kv_pool: KvPoolConfig
+    kv_pool_name: str
+    """Shared by the instances of a run."""
     model: Path
     log: Path
     """Of the engine's own process, if it has one."""
@@ -43,6 +49,7 @@ def build_engine(config: InstanceConfig) -> Engine:
                 seed=config.seed,
                 stop_token=config.stop_token,
                 speculator=_speculator(config, config.engine),
+                kv_pool=_kv_pool(config),
             )
         case SGLangEngineConfig():
             from sestina.rollout.sglang.engine import SGLangEngine  # noqa: PLC0415
@@ -66,3 +73,12 @@ def _speculator(config: InstanceConfig, engine: TorchEngineConfig) -> Speculator
     from sestina.rollout.speculation.suffix import SuffixSpeculator  # noqa: PLC0415
 
     return SuffixSpeculator(config.draft, vocab_size=config.shape.vocab_size, num_slots=engine.max_running)
+
+
+def _kv_pool(config: InstanceConfig) -> LocalPool | None:
+    if not isinstance(config.kv_pool, LocalKvPoolConfig):
+        return None
+    try:
+        return LocalPool(config.kv_pool, config.kv_pool_name)
+    except OSError as error:
+        raise EngineError(f"rollout.kv_pool: the node's shared memory cannot be written: {error}") from None

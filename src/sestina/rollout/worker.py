@@ -23,6 +23,7 @@ from sestina.transport.messages import (
     ReceiveWeights,
     StartChunk,
     Stop,
+    UpcomingChunks,
     WeightLayout,
     WeightsJoined,
     WeightsLoaded,
@@ -75,6 +76,8 @@ class RolloutWorker:
             case AbortChunks():
                 self._engine.abort(list(message.ids))
                 self._step()  # an engine that has nothing left is idle, and would not be asked for them
+            case UpcomingChunks():
+                self._engine.expect(message.ids, message.near)
             case JoinWeights():
                 self._join(message)
             case ReceiveWeights():

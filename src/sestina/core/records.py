@@ -47,7 +47,7 @@ class KvTraffic:
     evicted: int = 0
     """Entries of others that made room: moved from memory to the SSD, and dropped."""
     seconds: Seconds = 0.0
-    """Work of the instance, its reader's and writer's thread included."""
+    """Of the engine, and processor time of the thread that reads and writes for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,8 @@ class Job:
     pooled: Entry | None = None
     """KV that came from the pool, until it is in pages."""
     kv: KvTraffic = field(default_factory=KvTraffic)
+    kv_cost_s: Seconds = 0.0
+    """What fetching `pooled` has cost."""
 
     @property
     def base(self) -> int:

@@ -3,6 +3,9 @@
 A resumed chunk is fetched first and joins the queue when its KV is there, or is not to be had. A chunk that ends at its
 budget is copied out of its pages at once; its result is held back until the pool has it, so that no other instance is
 asked to resume it before. PyTorch and files release the GIL, so a forward pass goes on meanwhile.
+
+What a move costs is the engine's time and the thread's processor time; from the SSD it is the time until the KV is
+there, since nothing runs in the request's place meanwhile.
 """
 
 import time
@@ -31,7 +34,9 @@ LOOK_S: Seconds = 0.002
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fetched:
     source: KvSource
-    seconds: Seconds
+    seconds: Seconds = 0.0
+    """Processor time."""
+    waited_s: Seconds = 0.0
     tier: Tier = "dram"
     num_bytes: int = 0
     entry: Entry | None = None
@@ -75,6 +80,7 @@ class KvMoves:
             del self._fetching[job]
             job.pooled = found.entry
             job.kv = replace(job.kv, source=found.source, moved_bytes=found.num_bytes, seconds=found.seconds)
+            job.kv_cost_s = found.waited_s if found.source == "ssd" else found.seconds
         return [job for job, _ in done]
 
     def withdraw(self, job: Job) -> bool:
@@ -94,10 +100,10 @@ class KvMoves:
             return matched
         pages = slice(num_matched, len(pooled.pages))
         self._model.write_pages(job.pages[pages], torch.from_numpy(pooled.pages[pages]))
-        seconds = job.kv.seconds + time.perf_counter() - began_s
-        job.kv = replace(job.kv, loaded_tokens=pooled.num_tokens - matched, seconds=seconds)
+        took_s = time.perf_counter() - began_s
+        job.kv = replace(job.kv, loaded_tokens=pooled.num_tokens - matched, seconds=job.kv.seconds + took_s)
         if self._cost is not None and job.kv.source in ("dram", "ssd"):
-            self._cost.learn(job.kv.source, job.kv.moved_bytes, seconds)
+            self._cost.learn(job.kv.source, job.kv.moved_bytes, job.kv_cost_s + took_s)
         return pooled.num_tokens
 
     def store(self, job: Job) -> None:
@@ -146,33 +152,33 @@ class KvMoves:
         self._pool.close()
 
     def _fetch(self, job: Job, num_cached: int) -> _Fetched:
-        began_s = time.perf_counter()
+        began_s, worked_s = time.perf_counter(), time.thread_time()
         found = self._find(job, num_cached)
-        return replace(found, seconds=time.perf_counter() - began_s)
+        return replace(found, seconds=time.thread_time() - worked_s, waited_s=time.perf_counter() - began_s)
 
     def _find(self, job: Job, num_cached: int) -> _Fetched:
         key = EntryKey(version=self._version, request=job.request.id)
         try:
             found = self._pool.take(key)
             if found is None:
-                return _Fetched(source="absent", seconds=0.0)
+                return _Fetched(source="absent")
             assert self._cost is not None
             if not self._cost.moves(found.tier, found.num_bytes, len(job.known) - 1 - num_cached):
                 found.close()
-                return _Fetched(source="dearer", seconds=0.0)
+                return _Fetched(source="dearer")
             raw = found.read()
             entry = read_entry(raw, key, job.known, page_bytes=self._model.page_bytes, page_tokens=PAGE_TOKENS)
         except OSError:
-            return _Fetched(source="failed", seconds=0.0)
+            return _Fetched(source="failed")
         except DataError:
-            return _Fetched(source="corrupt", seconds=0.0)
+            return _Fetched(source="corrupt")
         source: KvSource = found.tier if entry.whole else "corrupt"
         return _Fetched(source=source, seconds=0.0, num_bytes=found.num_bytes, entry=entry)
 
     def _store(self, key: EntryKey, job: Job, pages: ByteArray) -> tuple[Stored, Seconds]:
-        began_s = time.perf_counter()
+        worked_s = time.thread_time()
         stored = self._pool.store(key, job.known[:-1], pages)
-        return stored, time.perf_counter() - began_s
+        return stored, time.thread_time() - worked_s
 
     def _promote(self, names: list[str]) -> None:
         for name, num_bytes in self._pool.on_ssd(names):

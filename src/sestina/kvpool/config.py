@@ -26,6 +26,8 @@ class LocalKvPoolConfig:
     """Of each node's disk; 0: memory alone."""
     ssd_dir: Path | None
     """A folder on a disk of the node's own; needed with `ssd_bytes`."""
+    move: Literal["cheaper", "always"]
+    """Whether a request's keys and values are computed again where that is predicted to take less than moving them."""
 
 
 KvPoolConfig: TypeAlias = NoKvPoolConfig | LocalKvPoolConfig

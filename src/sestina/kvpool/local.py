@@ -42,6 +42,7 @@ class LocalPool:
         self._limits = Limits(dram_bytes=config.dram_bytes, ssd_bytes=config.ssd_bytes)
         self._shelves: dict[Tier, Shelf] = {"dram": Shelf("dram", Folder(shared, name))}
         self._tally = Tally(self._shelves["dram"].folder.path / "tally")
+        self.moves_always = config.move == "always"
         self.upcoming: frozenset[str] = frozenset()
         """Names of entries that are next in the queue: they stay where they are."""
         if config.ssd_bytes and config.ssd_dir is not None:

@@ -21,6 +21,7 @@ from sestina.core.records import Finish, KvSource
 from sestina.core.units import Seconds, Version
 from sestina.kvpool.entry import ByteArray, Entry, EntryKey, read_entry
 from sestina.kvpool.local import LocalPool, Stored
+from sestina.kvpool.shelf import Found
 from sestina.policies.kv_pool.cost import MoveCost
 from sestina.policies.kv_pool.room import Tier
 from sestina.rollout.job import Job
@@ -162,8 +163,7 @@ class KvMoves:
             found = self._pool.take(key)
             if found is None:
                 return _Fetched(source="absent")
-            assert self._cost is not None
-            if not self._cost.moves(found.tier, found.num_bytes, len(job.known) - 1 - num_cached):
+            if not self._worth_moving(found, len(job.known) - 1 - num_cached):
                 found.close()
                 return _Fetched(source="dearer")
             raw = found.read()
@@ -174,6 +174,10 @@ class KvMoves:
             return _Fetched(source="corrupt")
         source: KvSource = found.tier if entry.whole else "corrupt"
         return _Fetched(source=source, seconds=0.0, num_bytes=found.num_bytes, entry=entry)
+
+    def _worth_moving(self, found: Found, num_tokens: int) -> bool:
+        cost = self._cost
+        return self._pool.moves_always or cost is None or cost.moves(found.tier, found.num_bytes, num_tokens)
 
     def _store(self, key: EntryKey, job: Job, pages: ByteArray) -> tuple[Stored, Seconds]:
         worked_s = time.thread_time()

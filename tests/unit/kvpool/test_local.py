@@ -1,5 +1,7 @@
 import logging
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from sestina.kvpool.entry import EntryKey, head_of, read_entry
 from sestina.kvpool.local import LocalPool
 
 PAGE_BYTES = 128
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def content(key, num_pages):
@@ -43,7 +46,7 @@ class Node:
         self.shared, self.disk = root / "shm", root / "disk"
         self.shared.mkdir()
         self.disk.mkdir()
-        config = LocalKvPoolConfig(kind="local", dram_bytes=dram, ssd_bytes=ssd, ssd_dir=self.disk)
+        config = LocalKvPoolConfig(kind="local", move="cheaper", dram_bytes=dram, ssd_bytes=ssd, ssd_dir=self.disk)
         self.pools = [LocalPool(config, "x", shared=self.shared) for _ in range(processes)]
 
     def store(self, key, num_pages=1, by=0):
@@ -148,7 +151,7 @@ def test_an_ssd_that_cannot_be_written_is_given_up_and_said_once(node, caplog):
 
 def test_a_folder_for_the_ssd_that_cannot_be_made_leaves_memory(tmp_path, caplog):
     (tmp_path / "file").touch()
-    config = LocalKvPoolConfig(kind="local", dram_bytes=ONE, ssd_bytes=ONE, ssd_dir=tmp_path / "file")
+    config = LocalKvPoolConfig(kind="local", move="cheaper", dram_bytes=ONE, ssd_bytes=ONE, ssd_dir=tmp_path / "file")
     with caplog.at_level(logging.WARNING):
         pool = LocalPool(config, "x", shared=tmp_path)
     assert "the SSD is given up" in caplog.text
@@ -164,6 +167,39 @@ def test_shared_memory_that_cannot_be_written_costs_the_entry_and_no_room(node, 
         assert node.store(key_of(0)).target == "failed"
     aside.rmdir()
     assert [node.store(key_of(group)).demoted for group in range(3)] == [0, 0, 0]
+
+
+BUSY = """
+import random, sys
+from pathlib import Path
+from sestina.kvpool.config import LocalKvPoolConfig
+from sestina.kvpool.local import LocalPool
+from tests.unit.kvpool.test_local import ONE, content, key_of, read_entry, PAGE_BYTES
+root, seed = Path(sys.argv[1]), int(sys.argv[2])
+config = LocalKvPoolConfig(kind="local", move="cheaper", dram_bytes=4 * ONE, ssd_bytes=5 * ONE, ssd_dir=root / "disk")
+pool, rng = LocalPool(config, "x", shared=root / "shm"), random.Random(seed)
+for _ in range(300):
+    key = key_of(3 * rng.randrange(4) + seed)  # a request runs in one place at a time
+    found = pool.take(key)
+    if found is not None:
+        assert read_entry(found.read(), key, content(key, 1)[0], page_bytes=PAGE_BYTES, page_tokens=16).whole
+    if rng.randrange(4):
+        assert pool.store(key, *content(key, 1)).target != "failed"
+    others = [key_of(rng.randrange(12)).name]
+    for name, _ in pool.on_ssd(others):
+        pool.promote(name)
+"""
+
+
+def test_processes_at_work_at_once_keep_the_tally(tmp_path):
+    node = Node(tmp_path, dram=4 * ONE, ssd=5 * ONE)
+    command = [sys.executable, "-c", BUSY, str(tmp_path)]
+    processes = [subprocess.Popen([*command, str(seed)], cwd=ROOT) for seed in range(3)]
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    tally = node.pools[0]._tally
+    assert node.num_bytes(node.shared) == tally["dram"] <= 4 * ONE
+    assert node.num_bytes(node.disk) == tally["ssd"] <= 5 * ONE
+    node.close()
 
 
 class PoolMachine(RuleBasedStateMachine):

@@ -14,7 +14,7 @@ from tests.unit.rollout.helpers import finish, finish_in_chunks, make_engine, ma
 PLENTY = 1 << 30
 ROW_S = 10.0
 """Computing again is dear, however slowly this machine moves anything at the moment."""
-CONFIG = LocalKvPoolConfig(kind="local", dram_bytes=PLENTY, ssd_bytes=0, ssd_dir=None)
+CONFIG = LocalKvPoolConfig(kind="local", move="cheaper", dram_bytes=PLENTY, ssd_bytes=0, ssd_dir=None)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_group_shares_its_prompt_again_where_it_is_resumed(join, shape, weight
 
 
 def full(tmp_path):
-    return LocalKvPoolConfig(kind="local", dram_bytes=1000, ssd_bytes=1000, ssd_dir=tmp_path)
+    return LocalKvPoolConfig(kind="local", move="cheaper", dram_bytes=1000, ssd_bytes=1000, ssd_dir=tmp_path)
 
 
 def test_a_pool_full_on_both_tiers_computes_again_and_counts(tmp_path, join, shape, weights):
@@ -98,7 +98,9 @@ def test_a_pool_full_on_both_tiers_computes_again_and_counts(tmp_path, join, sha
 def test_a_damaged_entry_is_noticed_and_computed_again(tmp_path, join, shape, weights, tier, harm):
     (tmp_path / "ssd").mkdir()
     limits = {"dram": (PLENTY, 0), "ssd": (1, PLENTY)}[tier]
-    config = LocalKvPoolConfig(kind="local", dram_bytes=limits[0], ssd_bytes=limits[1], ssd_dir=tmp_path / "ssd")
+    config = LocalKvPoolConfig(
+        kind="local", move="cheaper", dram_bytes=limits[0], ssd_bytes=limits[1], ssd_dir=tmp_path / "ssd"
+    )
     request = make_requests(shape, groups=1, samples=1, max_new_tokens=100)[0]
     whole = finish(make_engine(shape, weights, stop_token=-1), [request])[request.id]
     first, second = join(config, stop_token=-1), join(config, stop_token=-1)
@@ -140,6 +142,16 @@ def test_an_entry_that_is_dear_to_move_is_left_and_gone(tmp_path, join, shape):
     assert not entries(tmp_path)
 
 
+def test_what_is_always_moved_is_moved_however_dear(join, shape):
+    request = make_requests(shape, groups=1, samples=1, max_new_tokens=100)[0]
+    first, second = (join(dataclasses.replace(CONFIG, move="always"), stop_token=-1) for _ in range(2))
+    for _ in range(4):
+        second._kv._cost.learn("dram", 10**6, 10**4 * ROW_S)
+    before = finish(first, [dataclasses.replace(request, max_tokens=50)])[request.id]
+    after = finish(second, [resumed(request, before)])[request.id]
+    assert (after.kv.source, after.prefilled_tokens) == ("dram", 1)
+
+
 def test_an_aborted_chunk_comes_back_from_wherever_it_is(join, shape):
     requests = make_requests(shape, groups=2, samples=2, max_new_tokens=60)
     first, second = join(stop_token=-1), join(stop_token=-1)
@@ -154,7 +166,9 @@ def test_an_aborted_chunk_comes_back_from_wherever_it_is(join, shape):
 def test_what_comes_next_is_brought_to_memory(tmp_path, join, shape):
     (tmp_path / "ssd").mkdir()
     requests = make_requests(shape, groups=3, samples=1, max_new_tokens=60)
-    config = LocalKvPoolConfig(kind="local", dram_bytes=100_000, ssd_bytes=PLENTY, ssd_dir=tmp_path / "ssd")
+    config = LocalKvPoolConfig(
+        kind="local", move="cheaper", dram_bytes=100_000, ssd_bytes=PLENTY, ssd_dir=tmp_path / "ssd"
+    )
     engine = join(config, stop_token=-1)
     before = {}
     for request in requests:

@@ -97,12 +97,14 @@ def _open(raw: ByteArray, key: EntryKey, page_bytes: int) -> tuple[int, int, int
     start = _HEADER.size + _CHECKSUM.size
     if len(raw) < start:
         raise DataError(f"{key.name} is {len(raw)} bytes long, its header {start}")
-    magic, version, group, sample, num_tokens, found_bytes, num_pages, digest = _HEADER.unpack(raw[: _HEADER.size])
+    magic, version, group, sample, num_tokens, found_bytes, num_pages, digest = _HEADER.unpack(
+        raw[: _HEADER.size].tobytes()
+    )
     end = start + 8 * max(0, num_pages)
     if magic != _MAGIC or end > len(raw):
         raise DataError(f"{key.name} is no file of keys and values")
     header, sums = raw[: _HEADER.size].tobytes(), raw[start:end].tobytes()
-    if _CHECKSUM.unpack(raw[_HEADER.size : start])[0] != xxh3_64_intdigest(header + sums):
+    if _CHECKSUM.unpack(raw[_HEADER.size : start].tobytes())[0] != xxh3_64_intdigest(header + sums):
         raise DataError(f"{key.name}: its header is damaged")
     found = EntryKey(version=version, request=RequestId(group, sample))
     if found != key or found_bytes != page_bytes:
@@ -119,4 +121,4 @@ def _leading(pages: ByteArray, sums: Sequence[int]) -> int:
 
 
 def _digest(tokens: TokenArray) -> int:
-    return xxh3_64_intdigest(np.ascontiguousarray(tokens, np.int32))
+    return xxh3_64_intdigest(np.ascontiguousarray(tokens, np.int32).tobytes())

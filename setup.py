@@ -52,6 +52,7 @@ RUNTIME = [
     "numpy>=2,<3",
     "pyarrow>=18",
     "pyzmq>=26,<28",  # draft servers; with libzmq's CURVE
+    "xxhash>=3.5,<5",  # checksums of keys and values, at the speed of memory
     "aiohttp>=3.11,<4",  # SGLang servers: many long calls at once, at little cost each
     "jaxtyping>=0.3",
     "math-verify>=0.8,<0.10",

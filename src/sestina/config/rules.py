@@ -128,6 +128,15 @@ def _deterministic_on_cuda(deterministic: bool, device: str) -> str | None:
     return "false: SGLang has those kernels for CUDA alone" if deterministic and device == "cpu" else None
 
 
+def _chunk_fills_a_page(chunk_tokens: int, kv_pool: str, scheduler: str) -> str | None:
+    short = kv_pool == "local" and scheduler != "group" and chunk_tokens < PAGE_TOKENS
+    return f"at least {PAGE_TOKENS}, a page of keys and values, which is what the pool moves" if short else None
+
+
+def _ssd_has_a_folder(ssd_dir: object, ssd_bytes: int) -> str | None:
+    return "a folder on a disk of the node's own, or ssd_bytes 0" if ssd_bytes and ssd_dir is None else None
+
+
 def _one_cpu(tensor_parallel: int, device: str) -> str | None:
     return "1: the parallelism is over GPUs" if device == "cpu" and tensor_parallel > 1 else None
 
@@ -184,6 +193,8 @@ RULES = (
     Rule(needs=("rollout.forced_lengths_from", f"{_ENGINE}.kind"), check=_engine_holds_to_lengths),
     Rule(needs=("rollout.engine.kv_capacity_tokens", *_LONGEST), check=_request_fits_cache),
     Rule(needs=("rollout.engine.max_running", "rollout.engine.max_step_tokens"), check=_at_most),
+    Rule(needs=("rollout.chunk_tokens", "rollout.kv_pool.kind", "rollout.scheduler"), check=_chunk_fills_a_page),
+    Rule(needs=("rollout.kv_pool.ssd_dir", "rollout.kv_pool.ssd_bytes"), check=_ssd_has_a_folder),
     Rule(needs=(f"{_ENGINE}.kv_capacity_tokens", f"{_ENGINE}.device"), check=_cpu_takes_what_it_is_told),
     Rule(needs=(f"{_ENGINE}.deterministic", f"{_ENGINE}.device"), check=_deterministic_on_cuda),
     Rule(needs=(f"{_ENGINE}.tensor_parallel", f"{_ENGINE}.device"), check=_one_cpu),

@@ -32,11 +32,15 @@ from sestina.policies.planner import RolloutPlanner
 from sestina.rewards import messages as rewards
 from sestina.rewards.pool import RewardPool
 from sestina.telemetry.journal import Journal
-from sestina.transport.messages import AbortChunks, ChunkEnded, StartChunk
+from sestina.transport.messages import AbortChunks, ChunkEnded, StartChunk, UpcomingChunks
 
 _log = logging.getLogger(__name__)
 LOOK_S: Seconds = 1.0
 """How often a batch under way is looked at for progress."""
+FORETELL_S: Seconds = 0.05
+"""How often instances with a pool of keys and values are told what comes next, at most."""
+FORETOLD = 8
+"""Requests that come next, for each instance."""
 SUSPEND_S: Seconds = 0.02
 """How often chunks that are to come back are counted."""
 
@@ -55,14 +59,16 @@ class RolloutDriver:
         tasks: asyncio.TaskGroup,
         stall_s: Seconds,
         on_dispatch: Callable[[InstanceId, Sample], None] = lambda *_: None,
+        foretell: bool = False,
     ) -> None:
-        """`on_dispatch` is told of every chunk that leaves for an instance."""
+        """`on_dispatch` is told of every chunk that leaves for an instance; `foretell`: so are instances of the next."""
         self._planner = planner
         self._pool = pool
         self._journal = journal
         self._tokenizer = tokenizer
         self._tasks = tasks
         self._stall_s = stall_s
+        self._foretell_at_s: Seconds = 0.0 if foretell else float("inf")
         self._ranks = ranks
         self._on_dispatch = on_dispatch
         ranks.on_chunk = self.chunk_ended
@@ -181,6 +187,17 @@ class RolloutDriver:
         self._journal.record(event, now, commands)
         for command in commands:
             self._carry_out(command, now)
+        if now >= self._foretell_at_s:
+            self._foretell(now)
+
+    def _foretell(self, now: Seconds) -> None:
+        self._foretell_at_s = now + FORETELL_S
+        rollouts = self._ranks.layout.rollouts
+        upcoming = self._planner.upcoming(FORETOLD * len(rollouts))
+        ids = tuple(entry.id for entry in upcoming)
+        for instance, rank in enumerate(rollouts):
+            near = tuple(entry.id for entry in upcoming if entry.instance == instance)
+            self._ranks.send(rank, UpcomingChunks(ids=ids, near=near))
 
     def _carry_out(self, command: Command, now: Seconds) -> None:
         match command:

@@ -3,6 +3,7 @@
 from sestina.config.run import RunConfig
 from sestina.controller.run_dir import LOGS
 from sestina.core.units import InstanceId
+from sestina.kvpool.config import pool_name
 from sestina.models.shape import read_shape
 from sestina.models.tokenizer import Tokenizer
 from sestina.rollout.build import InstanceConfig
@@ -15,6 +16,8 @@ def instance_config(config: RunConfig, instance: InstanceId) -> InstanceConfig:
         instance=instance,
         engine=config.rollout.engine,
         draft=config.draft,
+        kv_pool=config.rollout.kv_pool,
+        kv_pool_name=pool_name(config.dir),
         model=config.model.path.absolute(),
         log=(config.dir / LOGS / f"sglang_{instance}.log").absolute(),
         shape=shape,

@@ -16,6 +16,9 @@ from sestina.controller.start import plan, write
 from sestina.controller.world_process import WorldProcess, world_command, world_environment
 from sestina.core.errors import ConfigError
 from sestina.core.units import Seconds
+from sestina.kvpool.config import LocalKvPoolConfig, pool_name
+from sestina.kvpool.folder import clear
+from sestina.kvpool.local import SHARED_MEMORY
 from sestina.telemetry.display import LiveDisplay
 from sestina.telemetry.figure import draw
 from sestina.telemetry.report import summary
@@ -24,6 +27,8 @@ from sestina.telemetry.status import read_status
 REFRESH_S: Seconds = 0.25
 REPORT_S: Seconds = 2.0
 """For a rank that failed to report why and end the world itself; after that the launcher does."""
+GONE_S: Seconds = 5.0
+"""For ranks that were killed to be gone."""
 
 
 def launch(config: RunConfig, console: Console | None = None) -> int:
@@ -55,6 +60,15 @@ def launch(config: RunConfig, console: Console | None = None) -> int:
         return _conclude(world, run_dir, console, deaths)
     finally:
         world.kill()
+        if isinstance(config.rollout.kv_pool, LocalKvPoolConfig):
+            _clear_pool(config.rollout.kv_pool, pool_name(config.dir), console)
+
+
+def _clear_pool(pool: LocalKvPoolConfig, name: str, console: Console) -> None:
+    """Remove what ranks have left that were killed."""
+    for parent in (SHARED_MEMORY, *([] if pool.ssd_dir is None else [pool.ssd_dir])):
+        if not clear(parent, name, GONE_S):
+            console.print(f"waited {GONE_S:g} s for the ranks to be gone; {parent} may hold their keys and values")
 
 
 def _watch(world: WorldProcess, run_dir: RunDir, console: Console, deaths: DeathWatch, limits: DeadlinesConfig) -> None:

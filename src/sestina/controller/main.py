@@ -93,6 +93,7 @@ async def _control(
                 tasks=tasks,
                 stall_s=config.deadlines.silence_s + config.reward.timeout_s,
                 **({} if histories is None else {"on_dispatch": histories.dispatched}),
+                foretell=config.rollout.kv_pool.kind != "none",
             )
             session = Session(
                 config,

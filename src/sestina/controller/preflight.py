@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from sestina.controller.materials import Materials, encoded, raw_prompts
 from sestina.controller.recorded import forced_lengths, recorded_lengths
 from sestina.controller.unsupported import unsupported
 from sestina.core.errors import AbsentError, ConfigError, UserError
+from sestina.kvpool.config import KvPoolConfig, LocalKvPoolConfig
+from sestina.kvpool.local import SHARED_MEMORY
 from sestina.models.files import check_files
 from sestina.models.shape import ModelShape, read_shape
 from sestina.models.tokenizer import Tokenizer
@@ -60,6 +63,8 @@ def inspect(config: RunConfig) -> Preflight:
     problems = _Problems()
     beyond = unsupported(config)
     problems.of(_engine_is_here, config.rollout.engine)
+    if config.cluster is None:
+        problems.of(_pool_has_room, config.rollout.kv_pool)
     here = problems.of(_model_is_here, config.model.path)
     shape = problems.of(read_shape, config.model.path) if here and not beyond else None
     tokenizer = None
@@ -131,6 +136,24 @@ def _engine_is_here(engine: EngineConfig) -> None:
             f"rollout.engine.python: '{engine.python}' is not an executable file; `make sglang` sets up "
             "'.venv-sglang/bin/python' for the CPU, docs/install-gpu.md says how for GPUs"
         ])  # fmt: skip
+
+
+def _pool_has_room(pool: KvPoolConfig) -> None:
+    """Only here: the disks of a job's nodes are seen by its ranks alone, which go on without what they cannot write."""
+    if not isinstance(pool, LocalKvPoolConfig):
+        return
+    limits = {"dram_bytes": (pool.dram_bytes, SHARED_MEMORY)}
+    if pool.ssd_bytes and pool.ssd_dir is not None:
+        if not os.access(pool.ssd_dir, os.W_OK | os.X_OK):
+            raise AbsentError([f"rollout.kv_pool.ssd_dir: '{pool.ssd_dir}' is not a folder that can be written"])
+        limits["ssd_bytes"] = pool.ssd_bytes, pool.ssd_dir
+    free = {key: shutil.disk_usage(folder).free for key, (_, folder) in limits.items()}
+    if lines := [
+        f"rollout.kv_pool.{key}: {asked} is not allowed; at most {free[key]}, which is what {folder} has free"
+        for key, (asked, folder) in limits.items()
+        if asked > free[key]
+    ]:
+        raise AbsentError(lines)
 
 
 def _model_is_here(directory: Path) -> bool:

@@ -111,6 +111,13 @@ class Sample:
                 preemptions=result.preemptions,
                 drafted_tokens=result.drafted_tokens,
                 accepted_tokens=result.accepted_tokens,
+                kv_source=result.kv.source,
+                kv_target=result.kv.target,
+                kv_loaded_tokens=result.kv.loaded_tokens,
+                kv_moved_bytes=result.kv.moved_bytes,
+                kv_demoted=result.kv.demoted,
+                kv_evicted=result.kv.evicted,
+                kv_s=result.kv.seconds,
             )
         )
 

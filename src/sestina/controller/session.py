@@ -12,6 +12,7 @@ from sestina.controller.draft_service import DraftService
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.histories import Histories
+from sestina.controller.kv_metrics import kv_pool_metrics
 from sestina.controller.progress import Progress
 from sestina.controller.ranks import Ranks
 from sestina.controller.run_dir import HISTORY
@@ -123,6 +124,8 @@ class Session:
             "perf/tokens_per_s": tokens / rollout_s,
             "perf/engine_restarts": float(self._driver.engine_restarts),
         }
+        if self.config.rollout.kv_pool.kind != "none":
+            perf |= kv_pool_metrics(samples, instances_s=rollout_s * self.config.rollout.num_instances)
         return metrics | done.metrics | perf
 
     async def publish(self) -> dict[str, float]:

@@ -27,6 +27,12 @@ def unsupported(config: RunConfig) -> list[str]:
             f"draft.source: '{config.draft.source}' is not carried by rollout.engine.kind "
             f"'{config.rollout.engine.kind}'; only the embedded engine verifies drafts"
         )
+    if config.rollout.kv_pool.kind != "none" and config.rollout.engine.kind != "torch":
+        lines.append(
+            f"rollout.kv_pool.kind: '{config.rollout.kv_pool.kind}' is not carried by rollout.engine.kind "
+            f"'{config.rollout.engine.kind}', whose server keeps its keys and values to itself; only the embedded "
+            "engine's pages can be moved"
+        )
     return lines
 
 

@@ -6,6 +6,12 @@ from typing import Literal, TypeAlias
 from sestina.core.ids import RequestId
 from sestina.core.units import LogprobArray, Seconds, TokenArray, Version
 
+KvSource: TypeAlias = Literal["none", "dram", "ssd", "absent", "corrupt", "failed", "dearer"]
+"""Where a resumed chunk had its keys and values from; from "absent" on, why it has computed them again."""
+
+KvTarget: TypeAlias = Literal["none", "dram", "ssd", "full", "failed"]
+"""Where a chunk has left its keys and values; from "full" on, why it has not."""
+
 Finish: TypeAlias = Literal["stop", "length", "chunk", "abort"]
 """Why a chunk ended: end-of-sequence drawn, response at its limit, chunk budget spent, aborted."""
 
@@ -27,6 +33,23 @@ class ChunkRequest:
     """Sampling temperature; 0 takes the most likely token."""
     stop_at: int = 0
     """The token of the response, from 1, that is the end of sequence, which none before it is; 0: as drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvTraffic:
+    """What a chunk took from a pool of keys and values, and what it left there."""
+
+    source: KvSource = "none"
+    target: KvTarget = "none"
+    loaded_tokens: int = 0
+    """Tokens whose keys and values came from the pool."""
+    moved_bytes: int = 0
+    """Taken and left."""
+    demoted: int = 0
+    evicted: int = 0
+    """Entries of others that made room: moved from memory to the SSD, and dropped."""
+    seconds: Seconds = 0.0
+    """Of the engine, and processor time of the thread that reads and writes for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +76,7 @@ class ChunkResult:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     """Drafted tokens that were what the model drew."""
+    kv: KvTraffic = KvTraffic()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

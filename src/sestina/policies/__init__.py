@@ -8,5 +8,6 @@ ranking.py         keys that change, and the least of them
 planner.py         composes them; the object that both the real and the simulated driver run
 staleness.py       the gate of asynchronous training: how many groups may be under way
 histopipe/         prompts and workers planned from the last epoch's lengths: pure functions
+kv_pool/           keys and values between chunks: what leaves the pool, and whether to move or compute again
 drafting/          draft lengths and when to draft: asked once per engine step
 """

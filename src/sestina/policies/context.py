@@ -10,6 +10,7 @@ As in `divided`, a pick that fits nowhere waits, and nothing else is placed befo
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 
 from sestina.core.ids import GroupId
 from sestina.policies.instances import Instances
@@ -82,6 +83,13 @@ class ContextScheduler:
         if placement is not None:
             self._take(entry)
         return placement
+
+    def upcoming(self, count: int) -> list[Entry]:
+        """See `Scheduler.upcoming`; leaves the picks for groups served least out of account."""
+        probes = (self._groups[number].probe for number in self._probes.least(count))
+        first = [probe for probe in probes if probe is not None]
+        groups = self._longest.least(count - len(first))
+        return first + list(islice((e for number in groups for e in self._groups[number].rest), count - len(first)))
 
     def finished(self, entry: Entry) -> None:
         """See `Scheduler.finished`; the first to finish replaces the limit, later ones can only raise the estimate."""

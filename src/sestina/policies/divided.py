@@ -5,6 +5,7 @@ preempted. If the first waiting request fits nowhere, none is placed (section 1.
 """
 
 from collections import deque
+from itertools import islice
 
 from sestina.policies.instances import Instances
 from sestina.policies.request_buffer import Entry
@@ -37,6 +38,10 @@ class DividedScheduler:
         if placement is not None:
             self._queue.popleft()
         return placement
+
+    def upcoming(self, count: int) -> list[Entry]:
+        """See `Scheduler.upcoming`."""
+        return list(islice(self._queue, count))
 
     def finished(self, entry: Entry) -> None:
         """See `Scheduler.finished`; lengths change nothing here."""

@@ -30,5 +30,9 @@ class GroupScheduler:
         bound = sorted(instance.id for instance in instances)[derive(self._seed, entry.id.group) % len(instances)]
         return Placement(entry=entry, instance=bound, max_tokens=entry.remaining_tokens, reason="bound")
 
+    def upcoming(self, count: int) -> list[Entry]:
+        """See `Scheduler.upcoming`; none waits once an instance is up."""
+        return []
+
     def finished(self, entry: Entry) -> None:
         """See `Scheduler.finished`; lengths change nothing here."""

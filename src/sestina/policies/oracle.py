@@ -48,6 +48,10 @@ class OracleScheduler:
             del self._waiting[number]
         return placement
 
+    def upcoming(self, count: int) -> list[Entry]:
+        """See `Scheduler.upcoming`."""
+        return [self._waiting[number] for number in self._longest.least(count)]
+
     def finished(self, entry: Entry) -> None:
         """See `Scheduler.finished`."""
         self._numbers.pop(entry.id, None)  # one taken up complete has none

@@ -87,6 +87,10 @@ class RolloutPlanner:
                 assert_never(event)
         return commands + self._place_waiting()
 
+    def upcoming(self, count: int) -> list[Entry]:
+        """Return up to `count` waiting requests that come next, as the scheduler sees it; mutates nothing."""
+        return self._scheduler.upcoming(count)
+
     def wake_at(self) -> Seconds | None:
         """See `Machine.wake_at`; time alone changes nothing here."""
         return None

@@ -6,7 +6,7 @@ outnumber the others. Lengths and counts in tokens repeat, so a million items ne
 """
 
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 
 SPARE = 64
 """Places left behind that no cleaning is worth."""
@@ -70,6 +70,10 @@ class Ranking:
                 self._num_places -= 1
             del self._queues[heappop(self._keys)]
         return None
+
+    def least(self, count: int) -> list[int]:
+        """Return up to `count` items from the least key on; O(number of items), mutates nothing."""
+        return [place & _ITEM for place in nsmallest(count, self._places.values())]
 
     def _stand(self, place: int, key: int) -> None:
         queue = self._queues.get(key)

@@ -31,6 +31,10 @@ class Scheduler(Protocol):
         """
         ...
 
+    def upcoming(self, count: int) -> list[Entry]:
+        """Return up to `count` waiting requests in the order in which they would be placed; mutates nothing."""
+        ...
+
     def finished(self, entry: Entry) -> None:
         """A request is complete; its length may inform the order of its siblings."""
         ...

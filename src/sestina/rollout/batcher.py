@@ -32,12 +32,18 @@ WATERMARK = 0.01
 Propose: TypeAlias = Callable[[IntArray, IntArray], Drafts | None]
 """Drafts for decoding requests, given their rows of the slot table [N] and how many tokens each may have [N]."""
 
+Restore: TypeAlias = Callable[[Job, int], int]
+"""Puts a request's KV from the pool into its pages, but not into so many leading ones; returns the tokens computed."""
+
 
 class Batcher:
     """Owns the queues, the slot table and the page pool of one engine."""
 
-    def __init__(self, *, slots: SlotTable, pool: PagePool, max_step_tokens: int) -> None:
+    def __init__(
+        self, *, slots: SlotTable, pool: PagePool, max_step_tokens: int, restore: Restore | None = None
+    ) -> None:
         self.slots = slots
+        self._restore = restore
         self.pool = pool
         self.waiting: deque[Job] = deque()
         self.running: dict[int, Job] = {}
@@ -185,6 +191,8 @@ class Batcher:
         fresh = [page for page in (self.pool.allocate() for _ in range(missing)) if page is not None]
         job.pages = matched + fresh
         table.block_tables[job.slot, : len(job.pages)] = job.pages
+        if job.pooled is not None and self._restore is not None:
+            table.computed[job.slot] = self._restore(job, len(matched))
         self.running[job.slot] = job
         self._prefilling.append(job)
 
@@ -208,7 +216,7 @@ class Batcher:
         self._decoding = self._decoding[self._decoding != slot]
         self._prefilling = [other for other in self._prefilling if other is not job]
         table.give_back(slot)
-        job.pages, job.slot = [], -1
+        job.pages_left, job.pages, job.slot = job.pages, [], -1
         return job
 
     def _preempt(self, job: Job) -> None:

@@ -7,7 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
+from sestina.core.errors import EngineError
 from sestina.core.units import InstanceId, Seconds
+from sestina.kvpool.config import KvPoolConfig, LocalKvPoolConfig
+from sestina.kvpool.local import LocalPool
 from sestina.models.shape import ModelShape
 from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
 from sestina.rollout.engine import Engine
@@ -26,6 +29,9 @@ class InstanceConfig:
     instance: InstanceId
     engine: EngineConfig
     draft: DraftConfig
+    kv_pool: KvPoolConfig
+    kv_pool_name: str
+    """Shared by the instances of a run."""
     model: Path
     log: Path
     """Of the engine's own process, if it has one."""
@@ -64,6 +70,7 @@ def build_engine(config: InstanceConfig, desk: DraftDesk, clock: Callable[[], Se
                 stop_token=config.stop_token,
                 speculator=_speculator(config, config.engine, desk),
                 drafter=_drafter(config.draft),
+                kv_pool=_kv_pool(config),
                 clock=clock,
             )
         case SGLangEngineConfig():
@@ -97,3 +104,12 @@ def _drafter(draft: DraftConfig) -> "BuildSpeculator | None":
     from sestina.rollout.quantized.speculator import QuantizedSpeculator  # noqa: PLC0415
 
     return partial(QuantizedSpeculator, draft)
+
+
+def _kv_pool(config: InstanceConfig) -> LocalPool | None:
+    if not isinstance(config.kv_pool, LocalKvPoolConfig):
+        return None
+    try:
+        return LocalPool(config.kv_pool, config.kv_pool_name)
+    except OSError as error:
+        raise EngineError(f"rollout.kv_pool: the node's shared memory cannot be written: {error}") from None

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 from annotated_types import Gt, Lt
 
 from sestina.core.ranges import Count, CountOrNone, Duration, Positive
+from sestina.kvpool.config import KvPoolConfig
 from sestina.policies.planner import SchedulerKind
 
 
@@ -83,3 +84,4 @@ class RolloutConfig:
     """Longest response."""
     temperature: Positive
     engine: EngineConfig
+    kv_pool: KvPoolConfig

@@ -1,6 +1,6 @@
 """The one Protocol every rollout engine obeys."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from sestina.core.errors import EngineError
@@ -43,6 +43,13 @@ class Engine(Protocol):
 
         Raises EngineError when chunks are in flight, and when a tensor is missing, unknown or of another shape; the old
         weights are then gone and `submit` refuses until a complete set has been loaded.
+        """
+        ...
+
+    def expect(self, upcoming: Sequence[RequestId], near: Sequence[RequestId]) -> None:
+        """These requests are resumed next, somewhere; `near` are those of them that ran here last.
+
+        Mutates nothing but what a pool of keys and values keeps at hand; an engine without one does nothing.
         """
         ...
 

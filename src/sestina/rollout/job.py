@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sestina.core.records import ChunkRequest, ChunkResult, Finish
+from sestina.core.records import ChunkRequest, ChunkResult, Finish, KvTraffic
 from sestina.core.units import LogprobArray, Seconds, TokenArray, Version
+from sestina.kvpool.entry import Entry
 
 
 def _no_logprobs() -> LogprobArray:
@@ -25,10 +26,14 @@ class Job:
     logprobs: LogprobArray = field(default_factory=_no_logprobs)
     """Of this chunk's tokens in `known`."""
     started_s: Seconds | None = None
+    ended_s: Seconds | None = None
+    """When its last token was known, where its result has been held back since."""
     slot: int = -1
     """Row of the slot table while running."""
     pages: list[int] = field(default_factory=list)
     """Held pages in token order."""
+    pages_left: list[int] = field(default_factory=list)
+    """What it held when it left the slot table; theirs is its KV until the next step is planned."""
     num_published: int = 0
     """Leading pages whose content is known to the prefix tree."""
     prefilled_tokens: int = 0
@@ -36,6 +41,11 @@ class Job:
     preemptions: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    pooled: Entry | None = None
+    """KV that came from the pool, until it is in pages."""
+    kv: KvTraffic = field(default_factory=KvTraffic)
+    kv_cost_s: Seconds = 0.0
+    """What fetching `pooled` has cost."""
 
     @property
     def base(self) -> int:
@@ -62,10 +72,11 @@ class Job:
             version=version,
             submitted_s=self.submitted_s,
             started_s=now if self.started_s is None else self.started_s,
-            finished_s=now,
+            finished_s=now if self.ended_s is None else self.ended_s,
             prefilled_tokens=self.prefilled_tokens,
             cached_tokens=self.cached_tokens,
             preemptions=self.preemptions,
             drafted_tokens=self.drafted_tokens,
             accepted_tokens=self.accepted_tokens,
+            kv=self.kv,
         )

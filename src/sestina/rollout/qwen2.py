@@ -91,8 +91,11 @@ class Qwen2:
         self._norm = empty(hidden)
         self._head = self._embedding if shape.tied else empty(shape.vocab_size, hidden)
         page = (shape.num_layers, num_pages, shape.num_kv_heads)
-        self._keys = empty(*page, shape.head_size, PAGE_TOKENS).unbind()
-        self._values = empty(*page, PAGE_TOKENS, shape.head_size).unbind()
+        keys = empty(*page, shape.head_size, PAGE_TOKENS)
+        values = empty(*page, PAGE_TOKENS, shape.head_size)
+        self._keys, self._values = keys.unbind(), values.unbind()
+        self._pages = keys.flatten(2), values.flatten(2)
+        """Keys and values of all layers, each [L, pages, K * D * PAGE_TOKENS]."""
         rows = max(max_step_tokens, MIN_GEMM_ROWS)
         widths = (hidden, hidden, hidden, shape.qkv_size, query, 2 * shape.ffn_size, shape.ffn_size)
         self._all = _Buffers(*(empty(rows, width) for width in widths))
@@ -147,6 +150,26 @@ class Qwen2:
         """Copy the KV of cache slots `source` [M] to `target` [M]; a target is never a later source."""
         for keys, values in zip(self._keys, self._values, strict=True):
             self._ops.move(source, target, keys, values)
+
+    @property
+    def page_bytes(self) -> int:
+        """Keys and values of one page, all layers together."""
+        return sum(part[:, 0].nbytes for part in self._pages)
+
+    @torch.inference_mode()
+    def read_pages(self, pages: list[int]) -> Tensor:
+        """Return a copy of these pages, in the CPU's memory: [pages, page bytes] uint8."""
+        index = torch.tensor(pages, device=self._pages[0].device)
+        keys, values = (part.index_select(1, index).transpose(0, 1).flatten(1) for part in self._pages)
+        return torch.cat([keys, values], dim=1).cpu().view(torch.uint8)
+
+    @torch.inference_mode()
+    def write_pages(self, pages: list[int], content: Tensor) -> None:
+        """Put what `read_pages` returned into these pages."""
+        parts = content.view(self._pages[0].dtype).to(self._pages[0].device).chunk(2, dim=1)
+        index = torch.tensor(pages, device=self._pages[0].device)
+        for part, mine in zip(parts, self._pages, strict=True):
+            mine.index_copy_(1, index, part.unflatten(1, (len(mine), -1)).transpose(0, 1))
 
     def _attention(self, layer: Layer, inputs: StepInputs, buffers: _Buffers, index: int) -> None:
         keys, values = self._keys[index], self._values[index]

@@ -4,7 +4,7 @@ One step: plan rows (batcher) -> forward pass (qwen2) -> draw tokens (ops) -> re
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ from sestina.core.ids import RequestId
 from sestina.core.noise import request_key
 from sestina.core.records import ChunkRequest, ChunkResult, EngineInfo, EngineLoad, Finish
 from sestina.core.units import Seconds, Version
+from sestina.kvpool.local import LocalPool
 from sestina.models.shape import ModelShape
 from sestina.models.weights import check_tensors
 from sestina.policies.drafting.cost import StepCost
@@ -25,6 +26,7 @@ from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.engine import check_chunk
 from sestina.rollout.forced import hold_to
 from sestina.rollout.job import Job
+from sestina.rollout.kv_moves import KvMoves
 from sestina.rollout.ops import Ops, StepInputs, step_inputs
 from sestina.rollout.ops_native import NativeOps
 from sestina.rollout.ops_torch import TorchOps
@@ -58,6 +60,7 @@ class TorchEngine:
         speculator: Speculator | None = None,
         clock: Clock = time.monotonic,
         drafter: BuildSpeculator | None = None,
+        kv_pool: LocalPool | None = None,
     ) -> None:
         self._clock = clock
         self._config = config
@@ -67,7 +70,6 @@ class TorchEngine:
         self._device = torch.device(config.device)
         slots = SlotTable(num_slots=config.max_running, max_context_tokens=max_context_tokens)
         self._pool = PagePool(config.kv_capacity_tokens // PAGE_TOKENS)
-        self._batcher = Batcher(slots=slots, pool=self._pool, max_step_tokens=config.max_step_tokens)
         self._ops = _build_ops(config, shape, max_context_tokens)
         self._model = Qwen2(
             shape,
@@ -76,6 +78,13 @@ class TorchEngine:
             dtype=getattr(torch, config.dtype),
             num_pages=self._pool.num_pages,
             max_step_tokens=config.max_step_tokens,
+        )
+        self._kv = None if kv_pool is None else KvMoves(kv_pool, self._model)
+        self._batcher = Batcher(
+            slots=slots,
+            pool=self._pool,
+            max_step_tokens=config.max_step_tokens,
+            restore=self._kv and self._kv.restore,
         )
         self._drafter = None if drafter is None else drafter(self._host())
         self._speculator = speculator or self._drafter
@@ -94,18 +103,20 @@ class TorchEngine:
     @property
     def idle(self) -> bool:
         """See `Engine.idle`."""
-        return not self._jobs
+        return not self._jobs and not (self._kv and self._kv.busy)
 
     def submit(self, request: ChunkRequest) -> None:
         """See `Engine.submit`."""
         job = self._job(request)
         self._jobs[request.id] = job
-        self._batcher.waiting.append(job)
+        if self._kv is None or not self._kv.fetch(job, self._num_cached(job)):
+            self._batcher.waiting.append(job)
 
     def abort(self, ids: list[RequestId]) -> None:
         """See `Engine.abort`."""
         for job in [self._jobs.pop(id) for id in ids if id in self._jobs]:
-            self._batcher.abort(job)
+            if self._kv is None or not self._kv.withdraw(job):
+                self._batcher.abort(job)
             self._ended.append((job, "abort"))
             if self._speculator:
                 self._speculator.leave(job, "abort")
@@ -113,8 +124,14 @@ class TorchEngine:
     def step(self) -> list[ChunkResult]:
         """See `Engine.step`."""
         ended, self._ended = self._ended, []
-        if self._jobs:
+        if self._kv:
+            self._batcher.waiting.extend(self._kv.fetched())
+        if self._batcher.waiting or self._batcher.running:
             ended += self._advance()
+        elif self._kv and self._kv.busy:
+            self._kv.wait()
+        if self._kv:
+            ended += self._kv.stored()
         now = self._clock()
         return [self._report(job, finish, now) for job, finish in ended]
 
@@ -126,10 +143,18 @@ class TorchEngine:
         check_tensors(tensors, self._shape, f"weights of version {version}")
         self._model.load(tensors)
         self._pool.forget_all()
-        if self._speculator:
+        if self._speculator or self._kv:
             self._cost = self._cost or measure(self._run_rows, self._config.max_step_tokens)
+        if self._speculator and self._cost:
             self._speculator.begin(self._cost)
+        if self._kv and self._cost:
+            self._kv.begin(version, self._cost.row_s)
         self._version = version
+
+    def expect(self, upcoming: Sequence[RequestId], near: Sequence[RequestId]) -> None:
+        """See `Engine.expect`."""
+        if self._kv:
+            self._kv.expect(upcoming, near)
 
     def info(self) -> EngineInfo:
         """See `Engine.info`."""
@@ -160,6 +185,8 @@ class TorchEngine:
 
     def close(self) -> None:
         """See `Engine.close`; nothing outlives the process."""
+        if self._kv:
+            self._kv.close()
 
     def _advance(self) -> list[tuple[Job, Finish]]:
         began_s = self._clock()
@@ -173,7 +200,15 @@ class TorchEngine:
             del self._jobs[job.request.id]
             if self._speculator:
                 self._speculator.leave(job, finish)
-        return ended
+            if self._kv and finish == "chunk":
+                self._kv.store(job)
+        return [(job, finish) for job, finish in ended if self._kv is None or finish != "chunk"]
+
+    def _num_cached(self, job: Job) -> int:
+        """Return how many tokens of a chunk are in pages."""
+        pages = self._pool.match(job.known[:-1])
+        self._pool.release(pages)
+        return len(pages) * PAGE_TOKENS
 
     def _draw(self, logits: Tensor, inputs: StepInputs, step: Step) -> tuple[Tensor, Tensor]:
         drawn = self._drafter.draw(logits, inputs, step) if self._drafter else self._ops.sample(logits, inputs)

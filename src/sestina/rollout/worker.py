@@ -26,6 +26,7 @@ from sestina.transport.messages import (
     ReceiveWeights,
     StartChunk,
     Stop,
+    UpcomingChunks,
     WeightLayout,
     WeightsJoined,
     WeightsLoaded,
@@ -87,6 +88,8 @@ class RolloutWorker:
             case DraftServers():
                 assert self._desk.shared is not None, "draft servers for a rank that was not to expect any"
                 self._desk.shared.connect(message.addresses, Path(message.keys))
+            case UpcomingChunks():
+                self._engine.expect(message.ids, message.near)
             case JoinWeights():
                 self._join(message)
             case ReceiveWeights():

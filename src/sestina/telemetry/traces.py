@@ -76,6 +76,14 @@ class ChunkRow:
     drafted_tokens: int
     accepted_tokens: int
     """Drafted tokens that were what the model drew."""
+    kv_source: str = "none"
+    kv_target: str = "none"
+    kv_loaded_tokens: int = 0
+    kv_moved_bytes: int = 0
+    kv_demoted: int = 0
+    kv_evicted: int = 0
+    kv_s: Seconds = 0.0
+    """As in `KvTraffic`; `kv_s` is a span."""
 
 
 Row: TypeAlias = RequestRow | ChunkRow

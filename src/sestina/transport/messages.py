@@ -94,6 +94,13 @@ class AbortChunks(_Base, frozen=True):
     ids: tuple[RequestId, ...]
 
 
+class UpcomingChunks(_Base, frozen=True):
+    """These requests are next in the queue; `near` are those of them that ran on this instance last."""
+
+    ids: tuple[RequestId, ...]
+    near: tuple[RequestId, ...]
+
+
 class ChunkEnded(_Base, frozen=True):
     """A chunk ended; `clock_s` is the instance's monotonic time when this was sent, to align its times with others'."""
 
@@ -270,6 +277,7 @@ Message: TypeAlias = (
     | StartChunk
     | GroupHistory
     | AbortChunks
+    | UpcomingChunks
     | ChunkEnded
     | DraftReport
     | LoadReport

@@ -111,6 +111,7 @@ PINNED_CHANGES = words(
 def test_every_key_of_the_usual_run_is_either_free_or_pinned():
     fixed = {"run.mode", "data.kind", "rollout.engine.kind", "algorithm.kind", "reward.kind", "reward.answer_mark"}
     fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel", "cluster", "sim", "model.shape"}
+    fixed |= {"rollout.kv_pool.kind"}
     fixed |= {"trainer.expert_parallel", "trainer.expert_tensor_parallel"}
     listed = [change.partition("=")[0] for change in ALLOWED_CHANGES + PINNED_CHANGES]
     assert sorted([*listed, *fixed]) == sorted(as_flat_dict(load(changed())))
@@ -122,6 +123,10 @@ def test_a_shape_may_be_added_to_the_model_that_has_it():
         composed("model=qwen2_5_7b", "model.path=m", *FILES),
     )
     assert fingerprint(load(before)) == fingerprint(load(after))
+
+
+def test_a_pool_of_keys_and_values_may_come_and_go():
+    assert fingerprint(load(changed())) == fingerprint(load(changed(argv=("rollout/kv_pool=local",))))
 
 
 def test_what_cannot_change_a_weight_may_change():

@@ -177,6 +177,19 @@ def test_bits_and_groups_that_no_kernel_has_are_refused():
     ]
 
 
+def test_a_pool_moves_whole_pages_and_needs_a_folder_for_its_ssd():
+    pool = ("rollout/kv_pool=local",)
+    assert violations("rollout.chunk_tokens=15", "rollout.kv_pool.ssd_bytes=1", argv=pool) == [
+        "rollout.chunk_tokens: 15 is not allowed with rollout.kv_pool.kind 'local', rollout.scheduler 'divided'; "
+        "at least 16, a page of keys and values, which is what the pool moves",
+        "rollout.kv_pool.ssd_dir: null is not allowed with rollout.kv_pool.ssd_bytes 1; "
+        "a folder on a disk of the node's own, or ssd_bytes 0",
+    ]
+    load(changed("rollout.chunk_tokens=16", argv=pool))
+    load(changed("rollout.chunk_tokens=1", "rollout.scheduler=group", argv=pool))
+    load(changed("rollout.kv_pool.ssd_bytes=1", "rollout.kv_pool.ssd_dir=/tmp", argv=pool))
+
+
 def test_files_go_with_any_reward_and_mark():
     load(changed(argv=FILES))
     load(changed("reward.answer_mark='####'", argv=(*FILES[:2], "reward=exact")))

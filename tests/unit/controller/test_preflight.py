@@ -105,3 +105,23 @@ def test_everything_wrong_with_files_comes_together(model):
     assert "the tokenizer has 100 tokens, the model's vocabulary 80" in text
     assert "did you mean 'even'?" in text
     assert "rollout.max_new_tokens: 900 is not allowed with data.max_prompt_tokens 128" in text
+
+
+def test_a_pool_that_this_machine_has_no_room_for_is_refused(model, tmp_path):
+    pool = ("rollout/kv_pool=local", f"rollout.kv_pool.dram_bytes={1 << 60}", f"model.path={model}")
+    [line] = inspect(load(composed(*QUICK, *pool))).violations
+    assert line.startswith(f"rollout.kv_pool.dram_bytes: {1 << 60} is not allowed; at most ")
+    assert line.endswith(", which is what /dev/shm has free")
+    (tmp_path / "file").touch()
+    disk = ("rollout/kv_pool=local", "rollout.kv_pool.ssd_bytes=1", f"rollout.kv_pool.ssd_dir={tmp_path}/absent")
+    [line] = inspect(load(composed(*QUICK, *disk, f"model.path={model}"))).violations
+    assert line == f"rollout.kv_pool.ssd_dir: '{tmp_path}/absent' is not a folder that can be written"
+
+
+def test_a_pool_is_not_carried_by_sglang(model, tmp_path):
+    other = ("rollout/kv_pool=local", "rollout/engine=sglang", f"model.path={model}")
+    found = inspect(load(composed(*QUICK, *other, f"rollout.engine.python={tmp_path}/python")))
+    assert found.unsupported == (
+        "rollout.kv_pool.kind: 'local' is not carried by rollout.engine.kind 'sglang', whose server keeps its keys and "
+        "values to itself; only the embedded engine's pages can be moved",
+    )

@@ -13,7 +13,16 @@ NOTHING = np.zeros(0, np.int32)
 
 
 def make_engine(
-    shape, weights=None, *, stop_token=1, seed=5, max_context_tokens=256, speculator=None, drafter=None, **changes
+    shape,
+    weights=None,
+    *,
+    stop_token=1,
+    seed=5,
+    max_context_tokens=256,
+    speculator=None,
+    drafter=None,
+    kv_pool=None,
+    **changes,
 ):
     config = TorchEngineConfig(
         kind="torch",
@@ -31,6 +40,7 @@ def make_engine(
         stop_token=stop_token,
         speculator=speculator,
         drafter=drafter,
+        kv_pool=kv_pool,
     )
     if weights is not None:
         engine.load_weights(0, weights)

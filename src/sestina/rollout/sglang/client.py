@@ -1,5 +1,6 @@
 """SGLang's HTTP interface: every call has a limit, and every status is checked."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -48,10 +49,13 @@ class SGLangClient:
     def __init__(self, port: int) -> None:
         self._base = f"http://127.0.0.1:{port}"
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_S)
-        self._http = aiohttp.ClientSession(connector=connector, headers=_JSON)
+        self._http = aiohttp.ClientSession(connector=connector, headers=_JSON, timeout=aiohttp.ClientTimeout())
+        self._under_way: set[asyncio.Timeout] = set()
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; calls under way, which aiohttp would let wait for ever, raise ServerLostError."""
+        for limit in self._under_way:
+            limit.reschedule(0.0)
         await self._http.close()
 
     async def __aenter__(self) -> "SGLangClient":
@@ -110,15 +114,25 @@ class SGLangClient:
     async def _request(
         self, method: str, path: str, limit_s: Seconds | None, content: bytes | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._http.closed:
+            raise ServerLostError(f"SGLang's {path}: the server has ended")
         try:
-            limits = aiohttp.ClientTimeout(total=limit_s)
-            async with self._http.request(method, self._base + path, data=content, timeout=limits) as reply:
+            async with self._limited(limit_s), self._http.request(method, self._base + path, data=content) as reply:
                 if reply.status != HTTPStatus.OK:
                     said = (await reply.read())[:500].decode(errors="replace")
                     raise EngineError(f"SGLang's {path} answered {reply.status}: {said}")
                 yield reply
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ServerLostError(f"SGLang's {path}: {type(error).__name__} {error}") from None
+
+    @asynccontextmanager
+    async def _limited(self, limit_s: Seconds | None) -> AsyncIterator[None]:
+        async with asyncio.timeout(limit_s) as limit:
+            self._under_way.add(limit)
+            try:
+                yield
+            finally:
+                self._under_way.discard(limit)
 
     @staticmethod
     def _decode(body: bytes, kind: Any, path: str) -> Any:  # noqa: ANN401 - a msgspec type

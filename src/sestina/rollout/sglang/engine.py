@@ -7,7 +7,7 @@ drawn, so nothing is lost and nothing comes twice.
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -113,6 +113,9 @@ class SGLangEngine:
         check_tensors(tensors, self._shape, f"weights of version {version}")
         self._loop.run_until_complete(self._keeper.give(version, tensors))
         self._version = version
+
+    def expect(self, upcoming: Sequence[RequestId], near: Sequence[RequestId]) -> None:
+        """See `Engine.expect`; servers have no pool."""
 
     def info(self) -> EngineInfo:
         """See `Engine.info`."""

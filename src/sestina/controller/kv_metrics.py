@@ -1,0 +1,41 @@
+"""What the pool of keys and values did for a batch, from its chunks."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+from sestina.controller.sample import Sample
+from sestina.core.units import Seconds
+
+REASONS = ("full", "failed", "absent", "corrupt", "dearer")
+"""Why a resumed chunk has computed keys and values again: there was no room for them; they could not be written or
+read; they were dropped for others or lie on another node; they were damaged; moving them would have taken longer."""
+
+
+def kv_pool_metrics(samples: Sequence[Sample], *, instances_s: Seconds) -> dict[str, float]:
+    """Return `perf/kv_pool_*` of a batch whose rollout took `instances_s`, summed over instances.
+
+    A chunk counts as resumed if its request has run before in this start of the run, and as prefilled again if more
+    than its last token, from which it draws, had to be computed.
+    """
+    chunks = [chunk for sample in samples for chunk in sample.chunks]
+    resumed = [pair for sample in samples for pair in pairwise(sample.chunks)]
+    again = Counter(
+        before.kv_target if before.kv_target in REASONS else chunk.kv_source
+        for before, chunk in resumed
+        if chunk.prefilled_tokens > 1
+    )
+    hits = Counter(chunk.kv_source for chunk in chunks)
+    metrics = {
+        "resumed": len(resumed),
+        "moved_bytes": sum(chunk.kv_moved_bytes for chunk in chunks),
+        "loaded_tokens": sum(chunk.kv_loaded_tokens for chunk in chunks),
+        "hits_dram": hits["dram"],
+        "hits_ssd": hits["ssd"],
+        "prefilled_again": again.total(),
+        "demoted": sum(chunk.kv_demoted for chunk in chunks),
+        "evicted": sum(chunk.kv_evicted for chunk in chunks),
+        "time_share": sum(chunk.kv_s for chunk in chunks) / max(instances_s, 1e-9),
+    }
+    metrics |= {f"prefilled_again_{reason}": again[reason] for reason in REASONS}
+    return {f"perf/kv_pool_{name}": float(value) for name, value in metrics.items()}

@@ -1,0 +1,183 @@
+"""Chunks that take their keys and values along, between real engines through a real pool."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from sestina.kvpool.config import LocalKvPoolConfig
+from sestina.kvpool.local import LocalPool
+from sestina.policies.kv_pool.cost import MoveCost
+from tests.conftest import lively_weights
+from tests.unit.rollout.helpers import finish, finish_in_chunks, make_engine, make_requests, outputs, same
+
+PLENTY = 1 << 30
+ROW_S = 10.0
+"""Computing again is dear, however slowly this machine moves anything at the moment."""
+CONFIG = LocalKvPoolConfig(kind="local", move="cheaper", dram_bytes=PLENTY, ssd_bytes=0, ssd_dir=None)
+
+
+@pytest.fixture
+def join(tmp_path, shape, weights):
+    """Makes engines of one node, each with its own hold on the pool."""
+    engines = []
+
+    def make(config=CONFIG, loaded=weights, **changes):
+        (tmp_path / "shm").mkdir(exist_ok=True)
+        pool = LocalPool(config, "test", shared=tmp_path / "shm")
+        engine = make_engine(shape, loaded, kv_pool=pool, **changes)
+        engine._kv._cost = MoveCost(ROW_S)
+        engines.append(engine)
+        return engine
+
+    yield make
+    for engine in engines:
+        engine.close()
+    assert not list((tmp_path / "shm").iterdir())
+
+
+def entries(tmp_path):
+    return sorted(tmp_path.glob("**/*.kv"))
+
+
+def resumed(request, result):
+    return dataclasses.replace(request, generated=np.concatenate([request.generated, result.tokens]))
+
+
+@pytest.mark.parametrize("chunk", [16, 17, 33])
+def test_moved_keys_and_values_change_no_token_and_nothing_is_prefilled_again(join, shape, weights, chunk):
+    requests = make_requests(shape)
+    whole = outputs(finish(make_engine(shape, weights), requests))
+    engines = [join() for _ in range(3)]
+    assert same(whole, finish_in_chunks(engines, requests, chunk))
+    assert sum(engine.load().prefilled_tokens for engine in engines) <= sum(len(r.prompt) for r in requests)
+
+
+def test_a_resumed_chunk_computes_its_last_token_alone(join, shape):
+    request = make_requests(shape, groups=1, samples=1, max_new_tokens=100)[0]
+    first, second = join(stop_token=-1), join(stop_token=-1)
+    before = finish(first, [dataclasses.replace(request, max_tokens=50)])[request.id]
+    after = finish(second, [resumed(request, before)])[request.id]
+    computed = len(request.prompt) + 49
+    assert (before.kv.source, before.kv.target) == ("none", "dram")
+    assert (after.kv.source, after.kv.target) == ("dram", "none")
+    assert (after.prefilled_tokens, after.cached_tokens, after.kv.loaded_tokens) == (1, 0, computed)
+    assert after.kv.moved_bytes == before.kv.moved_bytes > computed * 3 * 2 * 2 * 16 * 4
+
+
+def test_a_group_shares_its_prompt_again_where_it_is_resumed(join, shape, weights):
+    requests = make_requests(shape, groups=1, samples=4, max_new_tokens=60)
+    whole = outputs(finish(make_engine(shape, weights, stop_token=-1), requests))
+    first, second = join(stop_token=-1), join(stop_token=-1)
+    before = finish(first, [dataclasses.replace(r, max_tokens=20) for r in requests])
+    after = finish(second, [resumed(r, before[r.id]) for r in requests])
+    assert {result.prefilled_tokens for result in after.values()} == {1}
+    assert all(np.array_equal(whole[id][0][20:], after[id].tokens) for id in whole)
+    cached = requests[0].prompt.size // 16 * 16
+    assert sorted({result.cached_tokens for result in after.values()}) == [0, cached]
+
+
+def full(tmp_path):
+    return LocalKvPoolConfig(kind="local", move="cheaper", dram_bytes=1000, ssd_bytes=1000, ssd_dir=tmp_path)
+
+
+def test_a_pool_full_on_both_tiers_computes_again_and_counts(tmp_path, join, shape, weights):
+    requests = make_requests(shape)
+    whole = outputs(finish(make_engine(shape, weights), requests))
+    (tmp_path / "ssd").mkdir()
+    assert same(whole, finish_in_chunks([join(full(tmp_path / "ssd")) for _ in range(2)], requests, 20))
+    engines = [join(full(tmp_path / "ssd"), stop_token=-1) for _ in range(2)]
+    request = dataclasses.replace(requests[0], max_tokens=20)
+    before = finish(engines[0], [request])[request.id]
+    assert before.kv.target == "full"
+    assert finish(engines[1], [resumed(requests[0], before)])[request.id].kv.source == "absent"
+
+
+@pytest.mark.parametrize("tier", ["dram", "ssd"])
+@pytest.mark.parametrize("harm", ["flipped", "truncated", "emptied"])
+def test_a_damaged_entry_is_noticed_and_computed_again(tmp_path, join, shape, weights, tier, harm):
+    (tmp_path / "ssd").mkdir()
+    limits = {"dram": (PLENTY, 0), "ssd": (1, PLENTY)}[tier]
+    config = LocalKvPoolConfig(
+        kind="local", move="cheaper", dram_bytes=limits[0], ssd_bytes=limits[1], ssd_dir=tmp_path / "ssd"
+    )
+    request = make_requests(shape, groups=1, samples=1, max_new_tokens=100)[0]
+    whole = finish(make_engine(shape, weights, stop_token=-1), [request])[request.id]
+    first, second = join(config, stop_token=-1), join(config, stop_token=-1)
+    before = finish(first, [dataclasses.replace(request, max_tokens=50)])[request.id]
+    assert before.kv.target == tier
+    [path] = entries(tmp_path)
+    raw = bytearray(path.read_bytes())
+    raw[-5000] ^= 1
+    path.write_bytes({"flipped": bytes(raw), "truncated": bytes(raw[:-3000]), "emptied": b""}[harm])
+    after = finish(second, [resumed(request, before)])[request.id]
+    assert after.kv.source == "corrupt"
+    assert after.prefilled_tokens > 1
+    assert after.kv.loaded_tokens % 16 == 0
+    assert (after.kv.loaded_tokens > 0) == (harm != "emptied")
+    assert np.array_equal(np.concatenate([before.tokens, after.tokens]), whole.tokens)
+
+
+def test_new_weights_find_nothing_of_the_old_ones(tmp_path, join, shape, weights):
+    request = make_requests(shape, groups=1, samples=1, max_new_tokens=60)[0]
+    first, second = join(stop_token=-1), join(stop_token=-1)
+    before = finish(first, [dataclasses.replace(request, max_tokens=30)])[request.id]
+    other = lively_weights(shape, seed=9)
+    second.load_weights(1, other)
+    assert not entries(tmp_path)
+    again = finish(second, [resumed(request, before)])[request.id]
+    fresh = finish(make_engine(shape, other, stop_token=-1), [resumed(request, before)])[request.id]
+    assert again.kv.source == "absent"
+    assert np.array_equal(again.tokens, fresh.tokens)
+
+
+def test_an_entry_that_is_dear_to_move_is_left_and_gone(tmp_path, join, shape):
+    request = make_requests(shape, groups=1, samples=1, max_new_tokens=100)[0]
+    first, second = join(stop_token=-1), join(stop_token=-1)
+    for _ in range(4):
+        second._kv._cost.learn("dram", 10**6, 10**4 * ROW_S)
+    before = finish(first, [dataclasses.replace(request, max_tokens=50)])[request.id]
+    after = finish(second, [resumed(request, before)])[request.id]
+    assert (after.kv.source, after.kv.loaded_tokens) == ("dearer", 0)
+    assert not entries(tmp_path)
+
+
+def test_what_is_always_moved_is_moved_however_dear(join, shape):
+    request = make_requests(shape, groups=1, samples=1, max_new_tokens=100)[0]
+    first, second = (join(dataclasses.replace(CONFIG, move="always"), stop_token=-1) for _ in range(2))
+    for _ in range(4):
+        second._kv._cost.learn("dram", 10**6, 10**4 * ROW_S)
+    before = finish(first, [dataclasses.replace(request, max_tokens=50)])[request.id]
+    after = finish(second, [resumed(request, before)])[request.id]
+    assert (after.kv.source, after.prefilled_tokens) == ("dram", 1)
+
+
+def test_an_aborted_chunk_comes_back_from_wherever_it_is(join, shape):
+    requests = make_requests(shape, groups=2, samples=2, max_new_tokens=60)
+    first, second = join(stop_token=-1), join(stop_token=-1)
+    before = finish(first, [dataclasses.replace(r, max_tokens=20) for r in requests])
+    for request in requests:
+        second.submit(resumed(request, before[request.id]))
+    second.abort([request.id for request in requests])
+    assert {result.finish for result in second.step()} == {"abort"}
+    assert second.idle
+
+
+def test_what_comes_next_is_brought_to_memory(tmp_path, join, shape):
+    (tmp_path / "ssd").mkdir()
+    requests = make_requests(shape, groups=3, samples=1, max_new_tokens=60)
+    config = LocalKvPoolConfig(
+        kind="local", move="cheaper", dram_bytes=100_000, ssd_bytes=PLENTY, ssd_dir=tmp_path / "ssd"
+    )
+    engine = join(config, stop_token=-1)
+    before = {}
+    for request in requests:
+        before |= finish(engine, [dataclasses.replace(request, max_tokens=20)])
+    [on_ssd, *_] = entries(tmp_path / "ssd")
+    victim = next(r for r in requests if on_ssd.name == f"0-{r.id.group}-0.kv")
+    others = [r for r in requests if r is not victim]
+    finish(engine, [resumed(r, before[r.id]) for r in others])
+    engine.expect([victim.id], [victim.id])
+    engine._kv._promoting.result(10)
+    after = finish(engine, [resumed(victim, before[victim.id])])[victim.id]
+    assert (after.kv.source, after.prefilled_tokens) == ("dram", 1)

@@ -7,7 +7,7 @@ from typing import assert_never
 from sestina.core.units import InstanceId, Seconds
 from sestina.models.shape import ModelShape
 from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
-from sestina.rollout.engine import Engine
+from sestina.rollout.engine import Engine, Interruption
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.speculator import Speculator
 
@@ -28,6 +28,8 @@ class InstanceConfig:
     stop_token: int
     weights_timeout_s: Seconds
     stop_s: Seconds
+    interruption: Interruption = "refuse"
+    """What weights do to chunks in flight; the embedded engine alone is interrupted."""
 
 
 def build_engine(config: InstanceConfig) -> Engine:
@@ -43,6 +45,7 @@ def build_engine(config: InstanceConfig) -> Engine:
                 seed=config.seed,
                 stop_token=config.stop_token,
                 speculator=_speculator(config, config.engine),
+                interruption=config.interruption,
             )
         case SGLangEngineConfig():
             from sestina.rollout.sglang.engine import SGLangEngine  # noqa: PLC0415

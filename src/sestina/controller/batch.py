@@ -13,8 +13,8 @@ from sestina.telemetry.traces import ChunkRow, tail_start
 from sestina.transport.messages import SampleBatch
 
 
-def to_batch(samples: Sequence[Sample]) -> SampleBatch:
-    """Return the samples, which are ordered by (group, sample), as arrays."""
+def to_batch(samples: Sequence[Sample], *, mixed: bool = False) -> SampleBatch:
+    """Return the samples, which are ordered by (group, sample), as arrays; `mixed`: of weights of several versions."""
     groups = {group: index for index, group in enumerate(dict.fromkeys(sample.id.group for sample in samples))}
     responses = [sample.tokens for sample in samples]
     parts = [part for sample, tokens in zip(samples, responses, strict=True) for part in (sample.prompt.tokens, tokens)]
@@ -25,6 +25,8 @@ def to_batch(samples: Sequence[Sample]) -> SampleBatch:
         tokens=np.concatenate(parts),
         logprobs=np.concatenate([sample.logprobs for sample in samples]),
         rewards=np.array([sample.reward for sample in samples], np.float32),
+        versions=np.concatenate([sample.versions for sample in samples]) if mixed else None,
+        kept_kv=np.concatenate([sample.kept_kv for sample in samples]) if mixed else None,
     )
 
 

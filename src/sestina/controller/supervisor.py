@@ -118,6 +118,7 @@ def _play_rollout(config: RunConfig, world: World) -> None:
         stop_token=Tokenizer(config.model.path, model_vocab_size=shape.vocab_size).eos_id,
         weights_timeout_s=config.weights.timeout_s,
         stop_s=config.deadlines.stop_s,
+        interruption="refuse" if config.run.mode == "sync" else "keep_kv" if config.async_.keep_kv else "recompute",
     )
     RolloutWorker(job, Link(world, silence_s=config.deadlines.silence_s)).run()
 
@@ -132,6 +133,7 @@ def _play_trainer(config: RunConfig, world: World) -> None:
     job = TrainerJob(
         trainer=config.trainer,
         algorithm=config.algorithm,
+        max_new_tokens=config.rollout.max_new_tokens,
         model=config.model.path,
         shape=read_shape(config.model.path),
         seed=config.seed,

@@ -85,6 +85,11 @@ def eval_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     }
 
 
+def teaches_nothing(samples: Sequence[Sample]) -> bool:
+    """Return whether all rewards of a group are equal, those that failed left out (DAPO, section 3.2)."""
+    return len({sample.reward for sample in samples if not math.isnan(sample.reward)}) < 2  # noqa: PLR2004
+
+
 def correct_length(samples: Sequence[Sample]) -> float:
     """Return the mean length of responses whose reward is above zero; NaN when there are none."""
     return _mean([sample.num_tokens for sample in samples if sample.reward > 0])

@@ -6,9 +6,9 @@ offer -> Dispatch -> chunk runs -> ChunkFinished -> Reward -> SampleRewarded -> 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, assert_never
 
 from sestina.controller.offer import Offer
@@ -51,6 +51,8 @@ class UnderWay:
     """Ordered by (group, sample); they grow as their chunks end."""
     released: asyncio.Future[None]
     """Done when every sample is finished and rewarded."""
+    on_release: Callable[[], None] | None = None
+    """Called then."""
 
 
 class RolloutDriver:
@@ -80,7 +82,8 @@ class RolloutDriver:
         self._batches: dict[int, UnderWay] = {}
         self._dropped: set[GroupId] = set()
         self._num_batches = self._num_events = self.generated_tokens = 0
-        self._abandoned = False
+        self._abandoned = self._telling = False
+        self._events: deque[Event] = deque()
         self._scoring: set[asyncio.Task[None]] = set()
         self._ahead_s: dict[InstanceId, Seconds] = {}
         """Controller's clock minus each instance's, by the fastest message so far."""
@@ -107,12 +110,18 @@ class RolloutDriver:
             raise
         return batch.samples
 
-    def start(self, offer: Offer, kept: Mapping[RequestId, KeptSample] | None = None) -> UnderWay:
-        """Begin a batch as `roll_out` does, and leave it to itself."""
+    def start(
+        self,
+        offer: Offer,
+        kept: Mapping[RequestId, KeptSample] | None = None,
+        on_release: Callable[[], None] | None = None,
+    ) -> UnderWay:
+        """Begin a batch as `roll_out` does, and leave it to itself; `on_release` is called when it is released."""
         samples = {sample.id: sample for sample in offer.samples(time.monotonic())}
         self._samples |= samples
         self._num_batches += 1
-        batch = UnderWay(samples=list(samples.values()), released=asyncio.get_running_loop().create_future())
+        released = asyncio.get_running_loop().create_future()
+        batch = UnderWay(samples=list(samples.values()), released=released, on_release=on_release)
         self._batches[self._num_batches] = batch
         begun = take_up(samples, kept or {})
         self._tell(BatchOffered(batch=self._num_batches, groups=offer.specs(), begun=begun))
@@ -209,8 +218,18 @@ class RolloutDriver:
         return self._num_events, sum(report.load.steps for report in self._ranks.loads.values())
 
     def _tell(self, event: Event) -> None:
-        if self._abandoned:
+        """Tell the planner, and what follows from its answer after that, in order."""
+        self._events.append(event)
+        if self._telling:
             return
+        self._telling = True
+        try:
+            while self._events and not self._abandoned:
+                self._handle(self._events.popleft())
+        finally:
+            self._telling = False
+
+    def _handle(self, event: Event) -> None:
         self._num_events += 1
         now = time.monotonic()
         commands = self._planner.handle(event, now)
@@ -221,14 +240,12 @@ class RolloutDriver:
     def _carry_out(self, command: Command, now: Seconds) -> None:
         match command:
             case Dispatch() if command.request.group in self._dropped:
-                asyncio.get_running_loop().call_soon(
-                    partial(self._end_chunk, command.request, command.instance, 0, done=True)
-                )
+                self._end_chunk(command.request, command.instance, 0, done=True)
             case Dispatch():
                 chunk = self._samples[command.request].start(command, now)
                 self._ranks.send(self._ranks.layout.rollouts[command.instance], StartChunk(chunk=chunk))
             case Reward() if command.request.group in self._dropped:
-                asyncio.get_running_loop().call_soon(self._tell, SampleRewarded(request=command.request))
+                self._tell(SampleRewarded(request=command.request))
             case Reward():
                 task = self._tasks.create_task(self._score(self._samples[command.request]))
                 self._scoring.add(task)
@@ -239,6 +256,8 @@ class RolloutDriver:
                     del self._samples[sample.id]
                     self._dropped.discard(sample.id.group)
                 batch.released.set_result(None)
+                if batch.on_release is not None:
+                    batch.on_release()
             case _:
                 assert_never(command)
 

@@ -8,7 +8,9 @@ import time
 from collections import deque
 from functools import partial
 
+from sestina.algorithms.config import DAPOConfig
 from sestina.config.run import RunConfig
+from sestina.controller.batch import teaches_nothing
 from sestina.controller.driver import RolloutDriver, UnderWay
 from sestina.controller.feed import Feed
 from sestina.controller.ledger import Ledger, Tally, num_tokens
@@ -16,6 +18,7 @@ from sestina.controller.sample import Sample
 from sestina.controller.stop import StopRequest
 from sestina.controller.stream_state import StreamState
 from sestina.controller.unfinished import KeptSample, keep, take_up
+from sestina.core.errors import RunError
 from sestina.core.ids import GroupId, RequestId
 from sestina.core.units import Version
 from sestina.policies.staleness import (
@@ -29,8 +32,11 @@ from sestina.policies.staleness import (
 )
 from sestina.replay.buffer import ReplayBuffer
 
-WINDOW_BATCHES = 4
-"""Latest batches whose lengths are compared with those generated."""
+WINDOW_BATCHES, WINDOW = 4, 1024
+"""Latest batches whose lengths are compared with those generated, and responses at least."""
+
+FUTILE_BATCHES = 16
+"""Filtered groups in a row, in batches, after which no batch is expected to fill."""
 
 
 class Stream:
@@ -43,7 +49,7 @@ class Stream:
         self._buffer = ReplayBuffer(
             batch_groups=self._batch_groups, max_staleness=limits.max_staleness, overdue=limits.overdue
         )
-        self._ledger = Ledger(window=WINDOW_BATCHES * algorithm.batch_size, bias_alarm=limits.bias_alarm)
+        self._ledger = Ledger(window=max(WINDOW_BATCHES * algorithm.batch_size, WINDOW), bias_alarm=limits.bias_alarm)
         self._gate: StalenessGate | None = None
         self._groups: dict[GroupId, UnderWay] = {}
         """Started, and neither trained on nor dropped."""
@@ -53,6 +59,9 @@ class Stream:
         """Groups of a checkpoint that are to be started again, from what it keeps of them."""
         self._kept: dict[RequestId, KeptSample] = {}
         self._changed: asyncio.Future[None] | None = None
+        self._filters = isinstance(algorithm, DAPOConfig) and algorithm.dynamic_sampling
+        self._futile = 0
+        """Groups filtered since one was kept."""
         self._taken_s = self._tokens_per_s = 0.0
         driver.overlaps = True
 
@@ -80,6 +89,7 @@ class Stream:
             "async/groups_ended": float(self._buffer.num_ended),
             "async/groups_running": float(self._buffer.num_running),
             "async/groups_dropped": float(self._buffer.num_dropped),
+            "async/groups_filtered": float(self._buffer.num_filtered),
             "perf/tokens_per_s": self._tokens_per_s,
         }
 
@@ -151,19 +161,35 @@ class Stream:
         [(group, _)] = offer.groups
         if again is None:
             self._buffer.admit(group, version)
-        under_way = self._groups[group] = self._driver.start(offer, self._pop_kept(group))
-        under_way.released.add_done_callback(partial(self._ended, group))
+        self._groups[group] = self._driver.start(offer, self._pop_kept(group), partial(self._ended, group))
 
-    def _ended(self, group: GroupId, _: "asyncio.Future[None]") -> None:
-        dropped = group in self._given_up
-        if dropped:
+    def _ended(self, group: GroupId) -> None:
+        samples = self._groups[group].samples
+        accepted = False
+        if group in self._given_up:
             self._given_up.discard(group)
-            self._ledger.drop(self._groups.pop(group).samples)
         else:
-            self._buffer.end(group)
-            self._ledger.end(self._groups[group].samples)
-        self._tell(GroupEnded(accepted=not dropped))
+            self._ledger.end(samples)
+            accepted = not (self._filters and teaches_nothing(samples))
+            self._keep(group, accepted=accepted)
+        if not accepted:
+            self._ledger.drop(self._groups.pop(group).samples)
+        self._tell(GroupEnded(accepted=accepted))
         self._wake()
+
+    def _keep(self, group: GroupId, *, accepted: bool) -> None:
+        if accepted:
+            self._futile = 0
+            self._buffer.end(group)
+            return
+        self._futile += 1
+        if self._futile > FUTILE_BATCHES * self._batch_groups:
+            raise RunError(
+                f"algorithm.dynamic_sampling: {self._futile} groups in a row had equal rewards, and the batch does not "
+                "fill; prompts of another difficulty, a larger algorithm.group_size or dynamic_sampling=false help"
+            )
+        self._buffer.filter(group)
+        self._tell(GroupsOffered(count=1))
 
     def _wake(self) -> None:
         if self._changed is not None and not self._changed.done():

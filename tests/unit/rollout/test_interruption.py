@@ -8,8 +8,10 @@ import pytest
 
 from sestina.core.errors import EngineError
 from sestina.core.records import VersionSpan
+from sestina.rollout.speculation.suffix import SuffixSpeculator
 from tests.conftest import lively_weights
 from tests.unit.rollout.helpers import finish, make_engine, make_requests, outputs, same
+from tests.unit.rollout.test_suffix_speculator import EAGER
 
 
 @pytest.fixture
@@ -132,3 +134,18 @@ def test_an_engine_that_is_not_built_for_it_refuses(shape, versions):
     engine.step()
     with pytest.raises(EngineError, match="weights of version 1 arrived with 1 chunks in flight"):
         engine.load_weights(1, versions[1])
+
+
+@pytest.mark.parametrize("paths", [1, 3])
+def test_drafts_change_no_token_of_any_version(shape, versions, paths):
+    """What a draft gains moves the interruption to another token, so spans are compared and not whole responses."""
+    config = dataclasses.replace(EAGER, paths=paths)
+    speculator = SuffixSpeculator(config, vocab_size=shape.vocab_size, num_slots=16)
+    requests = make_requests(shape, groups=3, samples=3, max_new_tokens=40)
+    results = interrupted(shape, versions, requests, speculator=speculator, every=7)
+    assert sum(result.drafted_tokens for result in results.values()) > 0
+    for request in requests:
+        result = results[request.id]
+        tokens, logprobs = redrawn(shape, versions, request, result)
+        assert np.array_equal(result.tokens, tokens)
+        assert np.array_equal(result.logprobs, logprobs)

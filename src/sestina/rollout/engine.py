@@ -45,9 +45,9 @@ class Engine(Protocol):
     def load_weights(self, version: Version, tensors: Mapping[str, "torch.Tensor"]) -> None:
         """Replace all weights (Hugging Face names) by verified ones and forget every cached prefix.
 
-        An engine that is built to be interrupted has the chunks in flight go on under them, with the tokens they have;
-        any other raises EngineError. So do all when a tensor is missing, unknown or of another shape; the old
-        weights are then gone and `submit` refuses until a complete set has been loaded.
+        Chunks in flight keep their tokens and go on under the new weights, in an engine that is built for it. Raises
+        EngineError when chunks are in flight in any other, and when a tensor is missing, unknown or of another shape;
+        the old weights are then gone and `submit` refuses until a complete set has been loaded.
         """
         ...
 

@@ -156,6 +156,7 @@ RULES = (
     Rule(needs=("run.mode", "rollout.engine.kind"), check=_async_on_embedded_engine),
     Rule(needs=("async.max_running_groups", "run.mode", *_BATCH), check=_batch_runs_at_once),
     Rule(needs=("async.keep_kv", "run.mode"), check=_kept_only_if_interrupted),
+    Rule(needs=("algorithm.overlong_tokens", "rollout.max_new_tokens"), check=_at_most),
     Rule(needs=("algorithm.dynamic_sampling", "run.mode"), check=_replaced_in_a_stream),
     Rule(needs=_BATCH, check=_whole_groups),
     Rule(needs=("algorithm.minibatches", *_BATCH), check=_equal_minibatches),

@@ -157,6 +157,11 @@ def test_dynamic_sampling_needs_a_stream():
     load(changed("algorithm.dynamic_sampling=true", "run.mode=async", argv=("algorithm=dapo",)))
 
 
+def test_the_penalty_on_length_grows_within_the_response():
+    [line] = violations("algorithm.overlong_tokens=401", argv=("algorithm=dapo",))
+    assert line == "algorithm.overlong_tokens: 401 is not allowed with rollout.max_new_tokens 400; at most 400"
+
+
 @pytest.mark.parametrize("kind", ["rloo", "dapo", "gspo"])
 def test_objectives_that_compare_responses_need_two_of_them(kind):
     [line] = violations("algorithm.group_size=1", argv=(f"algorithm={kind}", "algorithm.minibatches=1"))

@@ -42,6 +42,8 @@ ALGORITHM = {
     "advantage_scale": "std",
     "loss_mean": "token",
     "kl_coefficient": 0.0,
+    "proximal": "behaviour",
+    "behaviour_weight_cap": 5.0,
 }
 TEMPERATURE = 0.8
 

@@ -40,7 +40,7 @@ def main() -> None:
     shape = read_shape(here / "model")
     algorithm = GRPOConfig(**{**ALGORITHM, **case["algorithm"]})
     trainer = Trainer(config, shape, backend, read_weights(here / "model", shape))
-    policy = PolicyTrainer(trainer, algorithm)
+    policy = PolicyTrainer(trainer, algorithm, max_tokens=1000)
     seen = []
     for action, argument in case["actions"]:
         match action:

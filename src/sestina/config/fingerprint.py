@@ -19,6 +19,7 @@ FREE = {
     "run.checkpoint_every": "what is written, not what is computed",
     "run.keep_checkpoints": "what is written, not what is computed",
     "eval.every": "evaluation reads weights and has its own noise",
+    "async.bias_alarm": "a warning",
     "model.shape": "says what the files of model.path say, which is checked",
     "rollout.num_instances": "a token depends on weights, prompt, sample, position and seed alone",
     "rollout.scheduler": "as rollout.num_instances",

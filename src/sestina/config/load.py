@@ -22,6 +22,7 @@ from sestina.config.run import RunConfig
 from sestina.config.schema import (
     allowed,
     defaults_of,
+    field_of,
     fields_of,
     join,
     keys_of,
@@ -45,7 +46,8 @@ def load(config: DictConfig | Mapping[str, Any]) -> RunConfig:
     violations = check.violations + broken_rules(check.valid)
     if check.violations:
         raise ConfigError(violations)
-    run = _RUN.validate_json(json.dumps(tree), strict=True, extra="forbid")
+    fields = {field_of(key): value for key, value in tree.items()}
+    run = _RUN.validate_json(json.dumps(fields), strict=True, extra="forbid")
     if violations := violations + misfits(run):
         raise ConfigError(violations)
     return run

@@ -9,13 +9,15 @@ import yaml
 
 from sestina.config.load import load
 from sestina.config.run import RunConfig
-from sestina.config.schema import join
+from sestina.config.schema import join, key_of
 from sestina.core.errors import ConfigError, RunDirError
 
 
 def as_dict(config: RunConfig) -> dict[str, Any]:
     """Return nested dictionaries of plain values, as YAML and Weights & Biases take them."""
-    return asdict(config, dict_factory=lambda items: {k: str(v) if isinstance(v, Path) else v for k, v in items})
+    return asdict(
+        config, dict_factory=lambda items: {key_of(k): str(v) if isinstance(v, Path) else v for k, v in items}
+    )
 
 
 def as_flat_dict(config: RunConfig) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def _equal_minibatches(minibatches: int, batch_size: int, group_size: int) -> st
 
 
 def _groups_compare(group_size: int, algorithm: str) -> str | None:
-    alone = algorithm == "grpo" and group_size == 1
+    alone = algorithm != "ppo" and group_size == 1
     return "at least 2: a response is compared with others to the same prompt" if alone else None
 
 
@@ -141,6 +141,25 @@ def _one_cpu(tensor_parallel: int, device: str) -> str | None:
     return "1: the parallelism is over GPUs" if device == "cpu" and tensor_parallel > 1 else None
 
 
+def _async_on_embedded_engine(mode: str, engine: str) -> str | None:
+    barred = mode == "async" and engine != "torch"
+    return "'sync': only the embedded engine takes weights while responses are under way" if barred else None
+
+
+def _replaced_in_a_stream(dynamic_sampling: bool, mode: str) -> str | None:
+    return "false, or run.mode 'async', eta 0 included" if dynamic_sampling and mode == "sync" else None
+
+
+def _batch_runs_at_once(running: int | None, mode: str, batch_size: int, group_size: int) -> str | None:
+    groups = batch_size // group_size
+    short = mode == "async" and running is not None and running < groups
+    return f"at least {groups}, the groups of a batch, or null" if short else None
+
+
+def _kept_only_if_interrupted(keep_kv: bool, mode: str) -> str | None:
+    return "false: weights change between responses there" if keep_kv and mode == "sync" else None
+
+
 def _sums_are_no_math(reward: str, data: str) -> str | None:
     return "'exact' or 'function'" if data == "sums" and reward == "math" else None
 
@@ -180,6 +199,11 @@ _OPTIMIZER = "trainer.optimizer"
 
 RULES = (
     Rule(needs=("trainer.device", "rollout.engine.device"), check=_same_device),
+    Rule(needs=("run.mode", "rollout.engine.kind"), check=_async_on_embedded_engine),
+    Rule(needs=("async.max_running_groups", "run.mode", *_BATCH), check=_batch_runs_at_once),
+    Rule(needs=("async.keep_kv", "run.mode"), check=_kept_only_if_interrupted),
+    Rule(needs=("algorithm.overlong_tokens", "rollout.max_new_tokens"), check=_at_most),
+    Rule(needs=("algorithm.dynamic_sampling", "run.mode"), check=_replaced_in_a_stream),
     Rule(needs=_BATCH, check=_whole_groups),
     Rule(needs=("algorithm.minibatches", *_BATCH), check=_equal_minibatches),
     Rule(needs=("algorithm.group_size", "algorithm.kind"), check=_groups_compare),

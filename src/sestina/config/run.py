@@ -12,6 +12,7 @@ from sestina.config.sim import SimConfig
 from sestina.core.ranges import Count, CountOrNone, Duration, Positive, Seed, Text
 from sestina.data.config import DataConfig
 from sestina.models.config import ModelConfig
+from sestina.replay.config import AsyncConfig
 from sestina.rewards.config import RewardConfig
 from sestina.rollout.config import RolloutConfig
 from sestina.rollout.speculation.config import DraftConfig
@@ -24,7 +25,8 @@ from sestina.weights.config import WeightsConfig
 class LoopConfig:
     """How long a run is, and what it leaves behind."""
 
-    mode: Literal["sync"]
+    mode: Literal["sync", "async"]
+    """`async`: rollout goes on while the trainer works, as far as the section `async` lets it."""
     steps: Count
     checkpoint_every: CountOrNone
     """Steps between checkpoints; the last step always leaves one. 0: only the last."""
@@ -68,6 +70,7 @@ class RunConfig:
     """Run directory; `resume: auto` continues what it holds."""
     resume: Literal["auto", "never"]
     run: LoopConfig
+    async_: AsyncConfig
     data: DataConfig
     model: ModelConfig
     rollout: RolloutConfig

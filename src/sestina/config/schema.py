@@ -8,6 +8,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from difflib import SequenceMatcher
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -42,13 +43,23 @@ class Key:
 
 def fields_of(section: type) -> dict[str, Any]:
     """Return the annotations of a section by key."""
-    return get_type_hints(section, include_extras=True)
+    return {key_of(name): hint for name, hint in get_type_hints(section, include_extras=True).items()}
+
+
+def key_of(field: str) -> str:
+    """Return the key of a field: what follows a word that Python keeps to itself, as in `async_`, is no part of it."""
+    return field.removesuffix("_")
+
+
+def field_of(key: str) -> str:
+    """Return the field that holds a key; the inverse of `key_of`."""
+    return f"{key}_" if iskeyword(key) else key
 
 
 def defaults_of(section: type) -> dict[str, object]:
     """Return the values of keys that may be left out."""
     fields = dataclasses.fields(section)
-    return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+    return {key_of(field.name): field.default for field in fields if field.default is not dataclasses.MISSING}
 
 
 def options_of(annotation: object) -> tuple[Any, ...]:

@@ -13,8 +13,8 @@ from sestina.telemetry.traces import ChunkRow, tail_start
 from sestina.transport.messages import SampleBatch
 
 
-def to_batch(samples: Sequence[Sample]) -> SampleBatch:
-    """Return the samples, which are ordered by (group, sample), as arrays."""
+def to_batch(samples: Sequence[Sample], *, mixed: bool = False) -> SampleBatch:
+    """Return the samples, which are ordered by (group, sample), as arrays; `mixed`: of weights of several versions."""
     groups = {group: index for index, group in enumerate(dict.fromkeys(sample.id.group for sample in samples))}
     responses = [sample.tokens for sample in samples]
     parts = [part for sample, tokens in zip(samples, responses, strict=True) for part in (sample.prompt.tokens, tokens)]
@@ -25,6 +25,8 @@ def to_batch(samples: Sequence[Sample]) -> SampleBatch:
         tokens=np.concatenate(parts),
         logprobs=np.concatenate([sample.logprobs for sample in samples]),
         rewards=np.array([sample.reward for sample in samples], np.float32),
+        versions=np.concatenate([sample.versions for sample in samples]) if mixed else None,
+        kept_kv=np.concatenate([sample.kept_kv for sample in samples]) if mixed else None,
     )
 
 
@@ -81,6 +83,11 @@ def eval_metrics(samples: Sequence[Sample]) -> dict[str, float]:
         "eval/correct_response_len/mean": correct_length(samples),
         "eval/reward_failures": float(sum(math.isnan(sample.reward) for sample in samples)),
     }
+
+
+def teaches_nothing(samples: Sequence[Sample]) -> bool:
+    """Return whether all rewards of a group are equal, those that failed left out (DAPO, section 3.2)."""
+    return len({sample.reward for sample in samples if not math.isnan(sample.reward)}) < 2  # noqa: PLR2004
 
 
 def correct_length(samples: Sequence[Sample]) -> float:

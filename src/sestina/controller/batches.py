@@ -12,13 +12,15 @@ from sestina.controller.offer import Offer
 from sestina.controller.run_dir import UNFINISHED
 from sestina.controller.sample import Sample
 from sestina.controller.stop import StopRequest
+from sestina.controller.stream_state import StreamState
 from sestina.controller.unfinished import Place, read_unfinished, write_unfinished
+from sestina.core.units import Version
 
 _log = logging.getLogger(__name__)
 
 
 class Batches:
-    """Rolls out a step's prompts, or what an earlier start has left to do of them."""
+    """A `BatchSource` that rolls out a step's prompts, or what an earlier start has left to do of them."""
 
     def __init__(self, config: RunConfig, feed: Feed, driver: RolloutDriver, stop: StopRequest) -> None:
         self._config = config
@@ -29,15 +31,32 @@ class Batches:
         self._kept_step: int | None = None
 
     async def roll_out(self, step: int) -> list[Sample] | None:
-        """Return the batch of a step, finished and rewarded; None when a stop was asked for meanwhile."""
+        """See `BatchSource.roll_out`."""
         offer = self._feed.draw(step)
         samples = None if self._stop.asked else await self._until_stopped(offer)
         if samples is None:
             self._feed.put_back()
         return samples
 
+    def waiting_for(self) -> str:
+        """See `BatchSource.waiting_for`."""
+        return self._driver.waiting_for()
+
+    def metrics(self) -> dict[str, float]:
+        """See `BatchSource.metrics`."""
+        return {}
+
+    def published(self, version: Version) -> None:
+        """See `BatchSource.published`; the next batch is offered when it is asked for."""
+
+    def state(self) -> None:
+        """See `BatchSource.state`; between steps nothing is under way."""
+
+    def restore(self, state: StreamState | None) -> None:
+        """See `BatchSource.restore`."""
+
     def forget(self, step: int) -> None:
-        """Remove what was kept of steps up to this one, which has a checkpoint."""
+        """See `BatchSource.forget`."""
         if self._kept_step is None or self._kept_step <= step:
             self._path.unlink(missing_ok=True)
 

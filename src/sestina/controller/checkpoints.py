@@ -13,6 +13,7 @@ from sestina.controller.feed import FeedState
 from sestina.controller.histories import Histories
 from sestina.controller.ranks import Ranks
 from sestina.controller.run_dir import CONFIG, HISTORY, RunDir
+from sestina.controller.stream_state import StreamState, write_stream
 from sestina.core.errors import RunDirError
 from sestina.core.units import Version
 from sestina.models.tokenizer import FILES as TOKENIZER_FILES
@@ -39,7 +40,7 @@ class Checkpoints:
         self._config = config
         self._histories = histories
 
-    async def save(self, state: ControllerState) -> Path:
+    async def save(self, state: ControllerState, stream: StreamState | None) -> Path:
         """Write the checkpoint of a step and remove those too many; returns where it lies."""
         final = self._run_dir.checkpoint(state.step)
         for left_over in final.parent.glob("*.partial"):
@@ -54,6 +55,8 @@ class Checkpoints:
             await self._histories.save(aside / HISTORY, self._config.deadlines.checkpoint_s)
         write_resolved(self._config, aside / CONFIG)
         (aside / _STATE).write_bytes(msgspec.json.format(msgspec.json.encode(state)))
+        if stream is not None:
+            write_stream(aside, stream)
         _sync(aside)
         if final.exists():
             _remove(final)

@@ -6,15 +6,17 @@ offer -> Dispatch -> chunk runs -> ChunkFinished -> Reward -> SampleRewarded -> 
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import assert_never
+from dataclasses import dataclass
+from typing import Any, assert_never
 
 from sestina.controller.offer import Offer
 from sestina.controller.ranks import Ranks
 from sestina.controller.sample import Sample
 from sestina.controller.unfinished import KeptSample, take_up
 from sestina.core.errors import DeadlineError, EngineError
-from sestina.core.ids import RequestId
+from sestina.core.ids import EVAL_GROUPS, GroupId, RequestId
 from sestina.core.units import InstanceId, Seconds, Version
 from sestina.models.tokenizer import Tokenizer
 from sestina.policies.events import (
@@ -45,8 +47,20 @@ SUSPEND_S: Seconds = 0.02
 """How often chunks that are to come back are counted."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnderWay:
+    """A batch that has been offered to the planner."""
+
+    samples: list[Sample]
+    """Ordered by (group, sample); they grow as their chunks end."""
+    released: asyncio.Future[None]
+    """Done when every sample is finished and rewarded."""
+    on_release: Callable[[], None] | None = None
+    """Called then."""
+
+
 class RolloutDriver:
-    """One owner: the controller's event loop. At most one batch at a time."""
+    """One owner: the controller's event loop. Batches may overlap."""
 
     def __init__(
         self,
@@ -61,7 +75,7 @@ class RolloutDriver:
         on_dispatch: Callable[[InstanceId, Sample], None] = lambda *_: None,
         foretell: bool = False,
     ) -> None:
-        """`on_dispatch` is told of every chunk that leaves for an instance; `foretell`: so are instances of the next."""
+        """`on_dispatch` is told of every chunk that leaves; `foretell`: tell the instances what comes next."""
         self._planner = planner
         self._pool = pool
         self._journal = journal
@@ -73,14 +87,19 @@ class RolloutDriver:
         self._on_dispatch = on_dispatch
         ranks.on_chunk = self.chunk_ended
         self._samples: dict[RequestId, Sample] = {}
-        self._released: asyncio.Future[None] | None = None
-        self._num_batches = self._num_events = 0
-        self._abandoned = False
+        """Of the batches under way."""
+        self._batches: dict[int, UnderWay] = {}
+        self._dropped: set[GroupId] = set()
+        self._num_batches = self._num_events = self.generated_tokens = 0
+        self._abandoned = self._telling = False
+        self._events: deque[Event] = deque()
         self._scoring: set[asyncio.Task[None]] = set()
         self._ahead_s: dict[InstanceId, Seconds] = {}
         """Controller's clock minus each instance's, by the fastest message so far."""
         self.version: Version = 0
-        """The weights every chunk must come from."""
+        """The weights every chunk must come from, or, while they are being published, those before."""
+        self.overlaps = False
+        """Whether chunks run while weights are published."""
 
     def instance_up(self, up: InstanceUp) -> None:
         """An instance is ready for chunks."""
@@ -90,23 +109,45 @@ class RolloutDriver:
         """Return the batch's samples, finished and rewarded, ordered by (group, sample).
 
         `kept`: what an earlier start of the run has made of some of them. When it is cancelled the driver is at its
-        end too, and only `suspend` may follow. Raises DeadlineError when
-        for `stall_s` no instance computed a token and nothing else happened either.
+        end too, and only `suspend` may follow. Raises DeadlineError as `watch`.
         """
-        now = time.monotonic()
-        self._samples = {sample.id: sample for sample in offer.samples(now)}
-        self._released = asyncio.get_running_loop().create_future()
-        self._num_batches += 1
-        begun = take_up(self._samples, kept or {})
-        self._tell(BatchOffered(batch=self._num_batches, groups=offer.specs(), begun=begun))
+        batch = self.start(offer, kept)
         try:
-            await self._watch(self._released)
+            await self.watch(batch.released)
         except asyncio.CancelledError:
-            self._abandoned = True
-            for task in self._scoring:
-                task.cancel()
+            self.abandon()
             raise
-        return list(self._samples.values())
+        return batch.samples
+
+    def start(
+        self,
+        offer: Offer,
+        kept: Mapping[RequestId, KeptSample] | None = None,
+        on_release: Callable[[], None] | None = None,
+    ) -> UnderWay:
+        """Begin a batch as `roll_out` does, and leave it to itself; `on_release` is called when it is released."""
+        samples = {sample.id: sample for sample in offer.samples(time.monotonic())}
+        self._samples |= samples
+        self._num_batches += 1
+        released = asyncio.get_running_loop().create_future()
+        batch = UnderWay(samples=list(samples.values()), released=released, on_release=on_release)
+        self._batches[self._num_batches] = batch
+        begun = take_up(samples, kept or {})
+        self._tell(BatchOffered(batch=self._num_batches, groups=offer.specs(), begun=begun))
+        return batch
+
+    def drop(self, group: GroupId) -> None:
+        """Have a group end as soon as its chunks are given back; its samples are then neither whole nor rewarded."""
+        self._dropped.add(group)
+        for id, instance in self._running():
+            if id.group == group:
+                self._ranks.send(self._ranks.layout.rollouts[instance], AbortChunks(ids=(id,)))
+
+    def abandon(self) -> None:
+        """Leave every batch as it is: what comes of it is no longer acted on."""
+        self._abandoned = True
+        for task in self._scoring:
+            task.cancel()
 
     async def suspend(self, limit_s: Seconds) -> list[Sample]:
         """Have the instances give back what they run; returns the batch's samples as far as they have come.
@@ -128,7 +169,7 @@ class RolloutDriver:
     def chunk_ended(self, message: ChunkEnded) -> None:
         """A chunk came back from an instance; raises EngineError when other weights produced it."""
         now, result = time.monotonic(), message.result
-        if result.version != self.version:
+        if self.version - result.version not in ((0, 1) if self.overlaps else (0,)):
             raise EngineError(
                 f"request {result.id}: instance {message.instance} decoded with weights of version {result.version}, "
                 f"the current version is {self.version}"
@@ -136,14 +177,17 @@ class RolloutDriver:
         ahead_s = min(self._ahead_s.get(message.instance, float("inf")), now - message.clock_s)
         self._ahead_s[message.instance] = ahead_s
         self._samples[result.id].absorb(result, ahead_s=ahead_s, now=now)
-        self._tell(
-            ChunkFinished(
-                request=result.id,
-                instance=message.instance,
-                produced_tokens=len(result.tokens),
-                done=result.finish in ("stop", "length"),
-            )
+        if result.id.group < EVAL_GROUPS:
+            self.generated_tokens += len(result.tokens)
+        self._end_chunk(
+            result.id,
+            message.instance,
+            len(result.tokens),
+            done=result.finish in ("stop", "length") or result.id.group in self._dropped,
         )
+
+    def _end_chunk(self, request: RequestId, instance: InstanceId, produced_tokens: int, *, done: bool) -> None:
+        self._tell(ChunkFinished(request=request, instance=instance, produced_tokens=produced_tokens, done=done))
 
     def waiting_for(self) -> str:
         """Say in a few words what the batch still needs."""
@@ -165,10 +209,14 @@ class RolloutDriver:
         """Servers that were lost and started again since the run began, as last reported."""
         return sum(report.load.restarts for report in self._ranks.loads.values())
 
-    async def _watch(self, released: asyncio.Future[None]) -> None:
+    async def watch(self, awaited: "asyncio.Future[Any]") -> None:
+        """Return when `awaited` is done.
+
+        Raises DeadlineError when for `stall_s` no instance computed a token and nothing else happened either.
+        """
         seen, moved_s = self._work_done(), time.monotonic()
-        while not released.done():
-            await asyncio.wait([released], timeout=LOOK_S)
+        while not awaited.done():
+            await asyncio.wait([awaited], timeout=LOOK_S)
             if (done := self._work_done()) != seen:
                 seen, moved_s = done, time.monotonic()
             elif time.monotonic() - moved_s > self._stall_s:
@@ -179,8 +227,18 @@ class RolloutDriver:
         return self._num_events, sum(report.load.steps for report in self._ranks.loads.values())
 
     def _tell(self, event: Event) -> None:
-        if self._abandoned:
+        """Tell the planner, and what follows from its answer after that, in order."""
+        self._events.append(event)
+        if self._telling:
             return
+        self._telling = True
+        try:
+            while self._events and not self._abandoned:
+                self._handle(self._events.popleft())
+        finally:
+            self._telling = False
+
+    def _handle(self, event: Event) -> None:
         self._num_events += 1
         now = time.monotonic()
         commands = self._planner.handle(event, now)
@@ -201,17 +259,26 @@ class RolloutDriver:
 
     def _carry_out(self, command: Command, now: Seconds) -> None:
         match command:
+            case Dispatch() if command.request.group in self._dropped:
+                self._end_chunk(command.request, command.instance, 0, done=True)
             case Dispatch():
                 chunk = self._samples[command.request].start(command, now)
                 self._ranks.send(self._ranks.layout.rollouts[command.instance], StartChunk(chunk=chunk))
                 self._on_dispatch(command.instance, self._samples[command.request])
+            case Reward() if command.request.group in self._dropped:
+                self._tell(SampleRewarded(request=command.request))
             case Reward():
                 task = self._tasks.create_task(self._score(self._samples[command.request]))
                 self._scoring.add(task)
                 task.add_done_callback(self._scoring.discard)
             case ReleaseBatch():
-                assert self._released is not None, "a batch was released that nobody offered"
-                self._released.set_result(None)
+                batch = self._batches.pop(command.batch)
+                for sample in batch.samples:
+                    del self._samples[sample.id]
+                    self._dropped.discard(sample.id.group)
+                batch.released.set_result(None)
+                if batch.on_release is not None:
+                    batch.on_release()
             case _:
                 assert_never(command)
 

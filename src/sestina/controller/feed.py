@@ -1,5 +1,6 @@
 """What is offered to the rollout: the next prompts of the data, or the held-out ones."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from sestina.controller.materials import Materials
 from sestina.controller.offer import Offer
 from sestina.controller.recorded import RecordedLength, RecordedLengths
 from sestina.core.errors import RunDirError
-from sestina.core.ids import EVAL_GROUPS
+from sestina.core.ids import EVAL_GROUPS, GroupId
 from sestina.core.noise import derive
 from sestina.data.cursor import Cursor, CursorState
 from sestina.data.prompt import Prompt
@@ -39,12 +40,20 @@ class Feed:
 
     def draw(self, step: int) -> Offer:
         """Return the groups of a step and move past them."""
-        algorithm = self._config.algorithm
         self._before = self._cursor.state()
-        first = self._cursor.drawn
-        indices = self._cursor.draw(algorithm.batch_size // algorithm.group_size)
-        groups = tuple((first + i, self._materials.prompts[index]) for i, index in enumerate(indices))
-        return self._offer(step, groups, algorithm.group_size, self._config.rollout.temperature)
+        first, count = self._cursor.drawn, self._batch_groups
+        self._cursor.draw(count)
+        return self._training(step, range(first, first + count))
+
+    def draw_group(self) -> Offer:
+        """Return the next group alone and move past it."""
+        group = self._cursor.drawn
+        self._cursor.draw(1)
+        return self.group(group)
+
+    def group(self, group: GroupId) -> Offer:
+        """Return a group alone, drawn before or not, under the step that synchronous training has it in."""
+        return self._training(group // self._batch_groups + 1, [group])
 
     def put_back(self) -> None:
         """Undo the last `draw`."""
@@ -67,6 +76,14 @@ class Feed:
                 f"{state.digest}; this one holds {len(self._materials.prompts)}, its digest is {self._digest}"
             )
         self._cursor = Cursor.restore(state.cursor)
+
+    @property
+    def _batch_groups(self) -> int:
+        return self._config.algorithm.batch_size // self._config.algorithm.group_size
+
+    def _training(self, step: int, numbers: Sequence[GroupId]) -> Offer:
+        groups = tuple((group, self._materials.prompts[self._cursor.at(group)]) for group in numbers)
+        return self._offer(step, groups, self._config.algorithm.group_size, self._config.rollout.temperature)
 
     def _offer(self, step: int, groups: tuple[tuple[int, Prompt], ...], num_samples: int, temperature: float) -> Offer:
         max_new_tokens = self._config.rollout.max_new_tokens

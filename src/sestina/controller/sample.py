@@ -1,17 +1,20 @@
 """One response on its way: what has come of it so far, and the rows it leaves in the traces."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from sestina.core.ids import EVAL_GROUPS, RequestId
-from sestina.core.records import ChunkRequest, ChunkResult
+from sestina.core.records import ChunkRequest, ChunkResult, VersionSpan
 from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray
 from sestina.data.prompt import Prompt
 from sestina.policies.events import Dispatch
 from sestina.rewards.outcome import Outcome
 from sestina.telemetry.traces import ChunkRow, RequestRow
 
+VersionArray: TypeAlias = npt.NDArray[np.int32]
 _NO_TOKENS: TokenArray = np.zeros(0, np.int32)
 
 
@@ -44,6 +47,21 @@ class Sample:
     def logprobs(self) -> LogprobArray:
         """[response tokens] as sampled."""
         return np.concatenate([part.logprobs for part in self.parts])
+
+    @property
+    def spans(self) -> list[VersionSpan]:
+        """Which weights drew which tokens, so far."""
+        return [span for part in self.parts for span in part.spans if span.num_tokens]
+
+    @property
+    def versions(self) -> VersionArray:
+        """[response tokens] weights that drew each."""
+        return np.repeat([s.version for s in self.spans], [s.num_tokens for s in self.spans]).astype(np.int32)
+
+    @property
+    def kept_kv(self) -> npt.NDArray[np.bool_]:
+        """[response tokens] whether each was drawn over keys and values of older weights."""
+        return np.repeat([s.kept_kv for s in self.spans], [s.num_tokens for s in self.spans])
 
     @property
     def num_tokens(self) -> int:
@@ -121,6 +139,11 @@ class Sample:
             )
         )
 
+    def count_as(self, step: int) -> None:
+        """Count as a sample of this step, with all its chunks."""
+        self.step = step
+        self.chunks = [replace(chunk, step=step) for chunk in self.chunks]
+
     def row(self) -> RequestRow:
         """Return the finished request as the traces want it."""
         assert self.outcome is not None, f"request {self.id} has no outcome yet"
@@ -138,7 +161,7 @@ class Sample:
             reward=None if failed else self.outcome.reward,
             reward_error=self.outcome.error,
             reward_s=self.outcome.elapsed_s,
-            first_version=self.parts[0].version,
+            first_version=self.spans[0].version,
             last_version=self.parts[-1].version,
             offered_s=self.offered_s,
             started_s=self.chunks[0].started_s,

@@ -18,8 +18,11 @@ from sestina.controller.ranks import Ranks
 from sestina.controller.run_dir import HISTORY
 from sestina.controller.sample import Sample
 from sestina.controller.setup import start_instances, start_trainer
+from sestina.controller.source import BatchSource
 from sestina.controller.start import Start
 from sestina.controller.stop import StopRequest
+from sestina.controller.stream import Stream
+from sestina.controller.stream_state import read_stream
 from sestina.core.units import Seconds, Version
 from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.traces import write_step
@@ -60,7 +63,8 @@ class Session:
         self._tasks = tasks
         self._building: asyncio.Task[None] | None = None
         self._saved_step: int | None = None
-        self._batches = Batches(config, feed, driver, stop)
+        source = Stream if config.run.mode == "async" else Batches
+        self._batches: BatchSource = source(config, feed, driver, stop)
         self._publish_s: Seconds = 0.0
         """Limit of a whole update, from that of each bucket."""
         self._finished: list[Sample] = []
@@ -86,6 +90,7 @@ class Session:
             self._feed.restore(state.feed, checkpoint)
             if self._histories is not None:
                 await self._histories.restore(checkpoint / HISTORY, config.deadlines.checkpoint_s)
+            self._batches.restore(read_stream(checkpoint) if config.run.mode == "async" else None)
         model = config.model.path if checkpoint is None else model_of(checkpoint)
         limit_s = config.deadlines.start_s
         await start_instances(self._ranks, self._driver, model, version, dtype=config.trainer.dtype, start_s=limit_s)
@@ -109,7 +114,8 @@ class Session:
         rolled_out_s = time.monotonic()
         await self._built()
         self._progress.phase(f"the trainer to train on {len(samples)} samples")
-        order = TrainBatch(step=self.step + 1, temperature=self.config.rollout.temperature, batch=to_batch(samples))
+        batch = to_batch(samples, mixed=self.config.run.mode == "async")
+        order = TrainBatch(step=self.step + 1, temperature=self.config.rollout.temperature, batch=batch)
         limit_s = self.config.deadlines.train_s
         done = await self._ranks.ask(
             self._ranks.first_trainer, order, TrainDone, limit_s, f"to train on the batch of step {order.step}"
@@ -126,7 +132,7 @@ class Session:
         }
         if self.config.rollout.kv_pool.kind != "none":
             perf |= kv_pool_metrics(samples, instances_s=rollout_s * self.config.rollout.num_instances)
-        return metrics | done.metrics | perf
+        return metrics | done.metrics | perf | self._batches.metrics()
 
     async def publish(self) -> dict[str, float]:
         """Give every rollout rank the current weights, verified; returns what it took."""
@@ -142,6 +148,7 @@ class Session:
         order = PublishWeights(version=version)
         sending = self._ranks.ask(self._ranks.first_trainer, order, WeightsLoaded, limit_s, f"to send {what}")
         sent, *_ = await asyncio.gather(sending, *receiving)
+        self._batches.published(version)
         perf = {"perf/weights_s": time.monotonic() - start, "perf/weights_bytes": float(sent.num_bytes)}
         return perf | self._drafts.metrics() | self._draft_metrics()
 
@@ -194,7 +201,7 @@ class Session:
             return
         self._progress.phase(f"the checkpoint of step {self.step}")
         state = ControllerState(step=self.step, version=self._driver.version, feed=self._feed.state())
-        await self._checkpoints.save(state)
+        await self._checkpoints.save(state, self._batches.state())
         self._saved_step = self.step
         self._batches.forget(self.step)
 
@@ -203,6 +210,7 @@ class Session:
         await self._built()
         if self.step:
             await self.save()
+        self._driver.abandon()
         self._progress.phase("the ranks to leave")
         await self._ranks.stop_all(self.config.deadlines.stop_s)
 
@@ -216,7 +224,7 @@ class Session:
 
     def _rolling_out(self) -> str:
         building = self._building is not None and not self._building.done()
-        return self._driver.waiting_for() + (", the trainer is being built" if building else "")
+        return self._batches.waiting_for() + (", the trainer is being built" if building else "")
 
     async def _built(self) -> None:
         """Return when the trainer can be given work."""

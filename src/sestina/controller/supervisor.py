@@ -118,6 +118,7 @@ def _play_trainer(config: RunConfig, world: World) -> None:
     job = TrainerJob(
         trainer=config.trainer,
         algorithm=config.algorithm,
+        max_new_tokens=config.rollout.max_new_tokens,
         model=config.model.path,
         shape=read_shape(config.model.path),
         seed=config.seed,

@@ -64,7 +64,7 @@ def write_unfinished(path: Path, place: Place, samples: Iterable[Sample], now: S
     """Keep every response that has a token; returns how many tokens that are."""
     begun = [sample for sample in samples if sample.num_tokens]
     with written_aside(path) as aside, aside.open("wb") as file:
-        file.write(pack(Unfinished(place=place, kept_s=now, samples=tuple(map(_keep, begun)))))
+        file.write(pack(Unfinished(place=place, kept_s=now, samples=tuple(map(keep, begun)))))
         file.flush()
         os.fsync(file.fileno())
     return sum(sample.num_tokens for sample in begun)
@@ -83,7 +83,7 @@ def read_unfinished(path: Path, place: Place, now: Seconds) -> dict[RequestId, K
         raise RunDirError(f"{path}: not what a stopped run leaves: {error}; without it the step begins anew") from None
     if kept.place != place:
         return {}
-    return {sample.id: _moved(sample, now - kept.kept_s) for sample in kept.samples}
+    return {sample.id: moved(sample, now - kept.kept_s) for sample in kept.samples}
 
 
 def take_up(samples: Mapping[RequestId, Sample], kept: Mapping[RequestId, KeptSample]) -> tuple[Begun, ...]:
@@ -106,7 +106,8 @@ def take_up(samples: Mapping[RequestId, Sample], kept: Mapping[RequestId, KeptSa
     )
 
 
-def _keep(sample: Sample) -> KeptSample:
+def keep(sample: Sample) -> KeptSample:
+    """Return what is kept of a response."""
     return KeptSample(
         id=sample.id,
         offered_s=sample.offered_s,
@@ -117,7 +118,9 @@ def _keep(sample: Sample) -> KeptSample:
     )
 
 
-def _moved(sample: KeptSample, by_s: Seconds) -> KeptSample:
+def moved(sample: KeptSample, by_s: Seconds) -> KeptSample:
+    """Return it with all its instants so much later."""
+
     def move(row: ChunkRow) -> ChunkRow:
         return dataclasses.replace(row, **{name: getattr(row, name) + by_s for name in _INSTANTS})
 

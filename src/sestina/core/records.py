@@ -53,6 +53,16 @@ class KvTraffic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSpan:
+    """Tokens that follow each other, all drawn with the same weights."""
+
+    version: Version
+    num_tokens: int
+    kept_kv: bool = False
+    """Drawn over keys and values that older weights have left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkResult:
     """What a chunk produced and what it cost."""
 
@@ -63,7 +73,7 @@ class ChunkResult:
     """[produced tokens]: log p of each under the sampling temperature (at 1 when greedy)."""
     finish: Finish
     version: Version
-    """Weights that produced every token of this chunk."""
+    """Weights that produced the last token of this chunk."""
     submitted_s: Seconds
     started_s: Seconds
     finished_s: Seconds
@@ -77,6 +87,16 @@ class ChunkResult:
     accepted_tokens: int = 0
     """Drafted tokens that were what the model drew."""
     kv: KvTraffic = KvTraffic()
+    earlier: tuple[VersionSpan, ...] = ()
+    """Of this chunk's tokens those that it had when its weights, or what becomes of its cache, last changed."""
+    kept_kv: bool = False
+    """Whether the tokens after `earlier` were drawn over keys and values that older weights have left."""
+
+    @property
+    def spans(self) -> tuple[VersionSpan, ...]:
+        """Which weights produced which tokens, in order, all tokens included."""
+        rest = len(self.tokens) - sum(span.num_tokens for span in self.earlier)
+        return (*self.earlier, VersionSpan(version=self.version, num_tokens=rest, kept_kv=self.kept_kv))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ class Cursor:
 
     def draw(self, count: int) -> list[int]:
         """Return the next `count` indices and move past them."""
-        indices = [self._at(self._drawn + i) for i in range(count)]
+        indices = [self.at(self._drawn + i) for i in range(count)]
         self._drawn += count
         return indices
 
@@ -60,7 +60,8 @@ class Cursor:
         """Return a cursor that draws what the saved one would have drawn next."""
         return cls(seed=state.seed, num_prompts=state.num_prompts, drawn=state.drawn)
 
-    def _at(self, position: int) -> int:
+    def at(self, position: int) -> int:
+        """Return the index that is drawn at a position, wherever the walk is; `drawn` counts positions."""
         epoch, offset = divmod(position, self._num_prompts)
         if self._order[0] != epoch:
             keys = [derive(self._seed, epoch, index) for index in range(self._num_prompts)]

@@ -50,6 +50,11 @@ class GroupEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDropped:
+    """An accepted group will not be trained on after all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionPublished:
     """The trainer has consumed a batch and published its weights."""
 
@@ -65,7 +70,7 @@ class Admit:
     """The trainer's, at this moment: the earliest that their first tokens can be of."""
 
 
-GateEvent: TypeAlias = GroupsOffered | GroupEnded | VersionPublished
+GateEvent: TypeAlias = GroupsOffered | GroupEnded | GroupDropped | VersionPublished
 
 
 class StalenessGate:
@@ -113,6 +118,9 @@ class StalenessGate:
                 assert self._running, "a group ended that was not running"
                 self._running -= 1
                 self._accepted += accepted
+            case GroupDropped():
+                assert self._accepted, "a group was dropped that was never accepted"
+                self._accepted -= 1
             case VersionPublished(version=version):
                 assert version > self._version, f"version {version} published after {self._version}"
                 self._version = version

@@ -17,10 +17,10 @@ from typing import TypeAlias
 import numpy as np
 
 from sestina.core.records import Finish
-from sestina.core.units import LogprobArray, Seconds, TokenArray
+from sestina.core.units import LogprobArray, Seconds, TokenArray, Version
 from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.job import Job
-from sestina.rollout.pages import PAGE_TOKENS, PagePool, pages_for
+from sestina.rollout.pages import PAGE_TOKENS, PRIVATE, PagePool, pages_for
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.step import Step, lay_out
 from sestina.rollout.verify import Verified, verify
@@ -106,6 +106,24 @@ class Batcher:
             self.waiting.remove(job)
         else:
             self._leave(job)
+
+    def change_weights(self, version: Version, *, keep_kv: bool) -> None:
+        """Have every request go on under weights of `version`; forgets all cached prefixes.
+
+        Requests keep their tokens. Those that run compute their keys and values again, or with `keep_kv` go on with
+        what older weights have left, which no other request may then share.
+        """
+        for job in self.waiting:
+            job.turn(len(job.known), version, kept_kv=False)
+        for job in reversed(list(self.running.values())):
+            kept = keep_kv and self.slots.computed[job.slot] > 0
+            job.turn(int(self.slots.length[job.slot]), version, kept_kv=kept)
+            if kept:
+                job.num_published = PRIVATE
+            else:
+                self._leave(job)
+                self.waiting.appendleft(job)
+        self.pool.forget_all()
 
     def _behind(self, job: Job) -> int:
         return int(self.slots.length[job.slot] - self.slots.computed[job.slot]) if job.slot >= 0 else 0
@@ -222,4 +240,5 @@ class Batcher:
     def _preempt(self, job: Job) -> None:
         self._leave(job)
         job.preemptions += 1
+        job.turn(len(job.known), job.version, kept_kv=False)
         self.waiting.appendleft(job)

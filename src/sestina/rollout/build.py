@@ -13,7 +13,7 @@ from sestina.kvpool.config import KvPoolConfig, LocalKvPoolConfig
 from sestina.kvpool.local import LocalPool
 from sestina.models.shape import ModelShape
 from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
-from sestina.rollout.engine import Engine
+from sestina.rollout.engine import Engine, Interruption
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.speculator import Speculator
@@ -41,6 +41,8 @@ class InstanceConfig:
     stop_token: int
     weights_timeout_s: Seconds
     stop_s: Seconds
+    interruption: Interruption = "refuse"
+    """What weights do to chunks in flight; the embedded engine alone is interrupted."""
 
 
 def build_desk(config: InstanceConfig) -> DraftDesk:
@@ -71,6 +73,7 @@ def build_engine(config: InstanceConfig, desk: DraftDesk, clock: Callable[[], Se
                 speculator=_speculator(config, config.engine, desk),
                 drafter=_drafter(config.draft),
                 kv_pool=_kv_pool(config),
+                interruption=config.interruption,
                 clock=clock,
             )
         case SGLangEngineConfig():

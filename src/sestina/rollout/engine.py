@@ -1,7 +1,7 @@
 """The one Protocol every rollout engine obeys."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
@@ -10,6 +10,10 @@ from sestina.core.units import Version
 
 if TYPE_CHECKING:
     import torch
+
+
+Interruption: TypeAlias = Literal["refuse", "recompute", "keep_kv"]
+"""What becomes of chunks in flight when weights arrive; `refuse`: there must be none, as in synchronous training."""
 
 
 class Engine(Protocol):
@@ -41,8 +45,9 @@ class Engine(Protocol):
     def load_weights(self, version: Version, tensors: Mapping[str, "torch.Tensor"]) -> None:
         """Replace all weights (Hugging Face names) by verified ones and forget every cached prefix.
 
-        Raises EngineError when chunks are in flight, and when a tensor is missing, unknown or of another shape; the old
-        weights are then gone and `submit` refuses until a complete set has been loaded.
+        Chunks in flight keep their tokens and go on under the new weights, in an engine that is built for it. Raises
+        EngineError when chunks are in flight in any other, and when a tensor is missing, unknown or of another shape;
+        the old weights are then gone and `submit` refuses until a complete set has been loaded.
         """
         ...
 

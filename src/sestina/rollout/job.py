@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sestina.core.records import ChunkRequest, ChunkResult, Finish, KvTraffic
+from sestina.core.records import ChunkRequest, ChunkResult, Finish, KvTraffic, VersionSpan
 from sestina.core.units import LogprobArray, Seconds, TokenArray, Version
 from sestina.kvpool.entry import Entry
 
@@ -21,6 +21,8 @@ class Job:
     key: int
     """Noise key of the request (core.noise)."""
     submitted_s: Seconds
+    version: Version
+    """Weights that draw its tokens."""
     known: TokenArray
     """Tokens to start from: prompt and earlier chunks, and after a preemption this chunk's too."""
     logprobs: LogprobArray = field(default_factory=_no_logprobs)
@@ -46,6 +48,10 @@ class Job:
     kv: KvTraffic = field(default_factory=KvTraffic)
     kv_cost_s: Seconds = 0.0
     """What fetching `pooled` has cost."""
+    spans: list[VersionSpan] = field(default_factory=list[VersionSpan])
+    """Tokens of this chunk that were drawn with other weights, or another cache, than those to come."""
+    kept_kv: bool = False
+    """Whether older weights have left keys and values that it goes on from."""
 
     @property
     def base(self) -> int:
@@ -62,14 +68,21 @@ class Job:
         """Return why a chunk that reached `limit` ended: the response is complete, or only this chunk."""
         return "length" if self.limit == len(self.request.prompt) + self.request.max_new_tokens else "chunk"
 
-    def result(self, finish: Finish, version: Version, now: Seconds) -> ChunkResult:
+    def turn(self, length: int, version: Version, *, kept_kv: bool) -> None:
+        """Close the span that ends with `length` known tokens; the next are drawn otherwise."""
+        drawn = length - self.base - sum(span.num_tokens for span in self.spans)
+        if drawn:
+            self.spans.append(VersionSpan(version=self.version, num_tokens=drawn, kept_kv=self.kept_kv))
+        self.version, self.kept_kv = version, kept_kv
+
+    def result(self, finish: Finish, now: Seconds) -> ChunkResult:
         """Report a chunk that has left the slot table."""
         return ChunkResult(
             id=self.request.id,
             tokens=self.known[self.base :].copy(),
             logprobs=self.logprobs,
             finish=finish,
-            version=version,
+            version=self.version,
             submitted_s=self.submitted_s,
             started_s=now if self.started_s is None else self.started_s,
             finished_s=now if self.ended_s is None else self.ended_s,
@@ -79,4 +92,6 @@ class Job:
             drafted_tokens=self.drafted_tokens,
             accepted_tokens=self.accepted_tokens,
             kv=self.kv,
+            earlier=tuple(self.spans),
+            kept_kv=self.kept_kv,
         )

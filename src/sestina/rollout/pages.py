@@ -17,6 +17,9 @@ from sestina.core.units import TokenArray
 PAGE_TOKENS = 16
 """Tokens per page: one vector register of the CPU kernels (native/kernels.h, kPageTokens)."""
 
+PRIVATE = 1 << 40
+"""As a number of pages known to the prefix tree: no further one will be."""
+
 _ROOT = -1
 
 

@@ -23,7 +23,7 @@ from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.batcher import Batcher
 from sestina.rollout.config import TorchEngineConfig
 from sestina.rollout.drafts import Drafts, IntArray
-from sestina.rollout.engine import check_chunk
+from sestina.rollout.engine import Interruption, check_chunk
 from sestina.rollout.forced import hold_to
 from sestina.rollout.job import Job
 from sestina.rollout.kv_moves import KvMoves
@@ -61,9 +61,11 @@ class TorchEngine:
         clock: Clock = time.monotonic,
         drafter: BuildSpeculator | None = None,
         kv_pool: LocalPool | None = None,
+        interruption: Interruption = "refuse",
     ) -> None:
         self._clock = clock
         self._config = config
+        self._interruption: Interruption = interruption
         self._shape = shape
         self._seed = seed
         self._stop_token = stop_token
@@ -137,12 +139,12 @@ class TorchEngine:
 
     def load_weights(self, version: Version, tensors: Mapping[str, torch.Tensor]) -> None:
         """See `Engine.load_weights`."""
-        if self._jobs:
+        if self._jobs and self._interruption == "refuse":
             raise EngineError(f"weights of version {version} arrived with {len(self._jobs)} chunks in flight")
         self._version = None
         check_tensors(tensors, self._shape, f"weights of version {version}")
         self._model.load(tensors)
-        self._pool.forget_all()
+        self._batcher.change_weights(version, keep_kv=self._interruption == "keep_kv")
         if self._speculator or self._kv:
             self._cost = self._cost or measure(self._run_rows, self._config.max_step_tokens)
         if self._speculator and self._cost:
@@ -258,10 +260,9 @@ class TorchEngine:
             self._speculator.learn(self._batcher.slots, outcome)
 
     def _report(self, job: Job, finish: Finish, now: Seconds) -> ChunkResult:
-        assert self._version is not None
         self._cached += job.cached_tokens
         self._preemptions += job.preemptions
-        return job.result(finish, self._version, now)
+        return job.result(finish, now)
 
     def _job(self, request: ChunkRequest) -> Job:
         if self._version is None:
@@ -278,6 +279,7 @@ class TorchEngine:
             request=request,
             key=request_key(self._seed, request.id),
             submitted_s=self._clock(),
+            version=self._version,
             known=np.concatenate([request.prompt, request.generated]).astype(np.int32),
         )
 

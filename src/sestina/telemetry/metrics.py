@@ -20,7 +20,7 @@ from sestina.telemetry.config import TelemetryConfig
 from sestina.telemetry.wandb_run import WandbRun
 
 FILE_NAME = "metrics.jsonl"
-NAMESPACES = ("rollout/", "train/", "perf/", "eval/", "spec/")
+NAMESPACES = ("rollout/", "train/", "perf/", "eval/", "spec/", "async/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,14 +58,24 @@ def _times(lines: list[StepMetrics]) -> list[tuple[str, str]]:
 
 
 def _counts(lines: list[StepMetrics]) -> list[tuple[str, str]]:
-    tokens, rollout_s = _total(lines, "perf/rollout_tokens"), _total(lines, "perf/rollout_s")
-    rate = f", {tokens / rollout_s:.0f} per second of rollout" if rollout_s else ""
+    stale = [value for _, value in series(lines, "async/staleness_max")]
+    if stale:  # rollout goes on all the time, and no span is its own
+        first = [_tokens(lines, "perf/step_s", "step"), ("staleness at most", f"{max(stale):.0f} versions")]
+    else:
+        first = [
+            _tokens(lines, "perf/rollout_s", "rollout"),
+            ("after 90 % of responses were finished", _tail(lines)),
+        ]
     return [
-        ("tokens generated", f"{tokens:,.0f}{rate}"),
-        ("after 90 % of responses were finished", _tail(lines)),
+        *first,
         ("preemptions", f"{_total(lines, 'rollout/preemptions'):.0f}"),
         ("reward failures", f"{_total(lines, 'rollout/reward_failures'):.0f}"),
     ]
+
+
+def _tokens(lines: list[StepMetrics], span: str, of: str) -> tuple[str, str]:
+    tokens, seconds = _total(lines, "perf/rollout_tokens"), _total(lines, span)
+    return "tokens generated", f"{tokens:,.0f}" + (f", {tokens / seconds:.0f} per second of {of}" if seconds else "")
 
 
 def _tail(lines: list[StepMetrics]) -> str:

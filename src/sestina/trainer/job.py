@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sestina.algorithms.config import GRPOConfig
+from sestina.algorithms.config import AlgorithmConfig
 from sestina.core.units import Seconds
 from sestina.models.shape import ModelShape
 from sestina.trainer.config import TrainerConfig
@@ -14,7 +14,9 @@ class TrainerJob:
     """What the trainer ranks are made from."""
 
     trainer: TrainerConfig
-    algorithm: GRPOConfig
+    algorithm: AlgorithmConfig
+    max_new_tokens: int
+    """Longest response."""
     model: Path
     shape: ModelShape
     seed: int

@@ -14,8 +14,9 @@ import torch
 from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
 
-from sestina.algorithms.grpo import PolicyTokens
 from sestina.algorithms.packing import pack
+from sestina.algorithms.tokens import PolicyTokens
+from sestina.core.units import Version
 from sestina.transport.messages import SampleBatch
 
 IntArray = npt.NDArray[np.int64]
@@ -42,6 +43,10 @@ class Samples:
     """[T]"""
     logprobs: FloatArray
     """[T] as sampled; 0 where there is no response"""
+    ages: FloatArray
+    """[T] versions by which what drew the target is behind the trainer; 0 where there is no response"""
+    kept_kv: npt.NDArray[np.bool_]
+    """[T] whether the target was drawn over keys and values of older weights"""
 
     def lengths(self, samples: Sequence[int]) -> list[int]:
         """Return how many tokens each of these samples has."""
@@ -65,8 +70,14 @@ class MicroBatch:
     """What this micro-batch adds to the number the loss is divided by."""
 
 
-def align(batch: SampleBatch, advantages: npt.NDArray[np.float32], counted: npt.NDArray[np.bool_]) -> Samples:
-    """Align a batch; `advantages` and `counted` are by sample."""
+def align(
+    batch: SampleBatch,
+    advantages: npt.NDArray[np.float32],
+    counted: npt.NDArray[np.bool_],
+    *,
+    version: Version = 0,
+) -> Samples:
+    """Align a batch that weights of `version` are trained on; `advantages` and `counted` are by sample."""
     prompts, responses = batch.prompt_lengths.astype(np.int64), batch.response_lengths.astype(np.int64)
     bounds = np.concatenate([[0], np.cumsum(prompts + responses)])
     num_tokens = int(bounds[-1])
@@ -75,8 +86,11 @@ def align(batch: SampleBatch, advantages: npt.NDArray[np.float32], counted: npt.
     predicts = (offset >= prompts[sample] - 1) & (offset < prompts[sample] + responses[sample] - 1)
     targets = np.append(batch.tokens[1:], 0).astype(np.int64)
     targets[bounds[1:] - 1] = 0
-    logprobs = np.zeros(num_tokens, np.float32)
+    logprobs, ages = np.zeros((2, num_tokens), np.float32)
     logprobs[predicts] = batch.logprobs
+    ages[predicts] = 0 if batch.versions is None else version - batch.versions
+    kept_kv = np.zeros(num_tokens, np.bool_)
+    kept_kv[predicts] = False if batch.kept_kv is None else batch.kept_kv
     return Samples(
         bounds=bounds,
         groups=batch.groups.astype(np.int64),
@@ -86,6 +100,8 @@ def align(batch: SampleBatch, advantages: npt.NDArray[np.float32], counted: npt.
         response_lengths=np.where(counted, responses, 0),
         advantages=np.where(predicts, advantages[sample], 0).astype(np.float32),
         logprobs=logprobs,
+        ages=ages,
+        kept_kv=kept_kv,
     )
 
 
@@ -145,7 +161,9 @@ def _build(
             weights=column(weights),
             advantages=column(samples.advantages),
             sampled_logprobs=column(samples.logprobs),
-            reference_logprobs=None,
+            ages=column(samples.ages),
+            kept_kv=column(samples.kept_kv),
+            sequences=torch.cat([torch.full((n,), i) for i, n in enumerate(lengths)]).to(device),
         ),
         denominator=denominator,
     )

@@ -12,7 +12,7 @@ from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
-from sestina.algorithms.grpo import Sums
+from sestina.algorithms.tokens import Sums
 from sestina.trainer.logprobs import logprobs_and_entropy
 from sestina.trainer.microbatch import MicroBatch
 

@@ -46,7 +46,7 @@ class TrainerRank:
         backend = open_backend(job.trainer.device, index)
         open_groups(job.trainer, backend, rendezvous.store, rank=index, seed=job.seed, limit_s=job.train_s)
         self._trainer = Trainer(job.trainer, job.shape, backend, read_weights(job.model, job.shape))
-        self._policy = PolicyTrainer(self._trainer, job.algorithm)
+        self._policy = PolicyTrainer(self._trainer, job.algorithm, max_tokens=job.max_new_tokens)
         dtype = getattr(torch, job.trainer.dtype)
         self._layout = layout_of(exported_shapes(job.shape), dtype, job.bucket_bytes)
         self._version: Version = 0
@@ -82,7 +82,7 @@ class TrainerRank:
         close_groups()
 
     def _train(self, order: TrainBatch) -> TrainDone:
-        metrics = self._policy.train(order.batch, temperature=order.temperature)
+        metrics = self._policy.train(order.batch, temperature=order.temperature, version=self._version)
         self._version += 1
         return TrainDone(step=order.step, metrics=metrics)
 

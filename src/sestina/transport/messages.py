@@ -17,6 +17,7 @@ from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray, Ve
 Role: TypeAlias = Literal["controller", "rollout", "trainer"]
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
+BoolArray = npt.NDArray[np.bool_]
 
 
 class _Base(msgspec.Struct, frozen=True, tag=True): ...
@@ -216,6 +217,10 @@ class SampleBatch(_Base, frozen=True):
     """[sum of response lengths] as the rollout drew them"""
     rewards: FloatArray
     """[N]; NaN where the reward failed, which keeps the sample out of the loss"""
+    versions: IntArray | None = None
+    """[sum of response lengths] weights that drew each; None: those that the batch is trained on"""
+    kept_kv: BoolArray | None = None
+    """[sum of response lengths] whether over keys and values of older weights; None: nowhere"""
 
 
 class TrainBatch(_Base, frozen=True):

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from sestina.algorithms.config import GRPOConfig
-from sestina.algorithms.grpo import PolicyTokens, policy_loss
+from sestina.algorithms.objective import policy_loss
+from sestina.algorithms.tokens import PolicyTokens
 
 CONFIG = GRPOConfig(
     kind="grpo",
@@ -16,6 +17,8 @@ CONFIG = GRPOConfig(
     advantage_scale="std",
     loss_mean="token",
     kl_coefficient=0.0,
+    proximal="behaviour",
+    behaviour_weight_cap=5.0,
 )
 
 

@@ -61,7 +61,7 @@ def test_a_key_with_a_default_may_be_left_out():
         ("trainer.optimizer.beta1=1", "trainer.optimizer.beta1: 1 is not allowed; a number of at least 0 and below 1"),
         ("trainer.device=gpu", "trainer.device: 'gpu' is not allowed; one of 'cpu', 'cuda'"),
         ("trainer.sequence_parallel=1", "trainer.sequence_parallel: 1 is not allowed; true or false"),
-        ("run.mode=async", "run.mode: 'async' is not allowed; only 'sync'"),
+        ("run.mode=pipelined", "run.mode: 'pipelined' is not allowed; one of 'sync', 'async'"),
         ("name=''", "name: '' is not allowed; text of at least 1 character"),
         ("name=7", "name: 7 is not allowed; text of at least 1 character"),
         ("model.path=''", "model.path: '' is not allowed; a path"),
@@ -107,8 +107,8 @@ def test_a_value_that_is_not_allowed_is_the_one_violation(change, line):
         ),
         (
             "zzz=1",
-            "the configuration has name, seed, dir, resume, run, data, model, rollout, draft, algorithm, reward, "
-            "trainer, weights, eval, deadlines, telemetry, cluster, sim",
+            "the configuration has name, seed, dir, resume, run, async, data, model, rollout, draft, algorithm, "
+            "reward, trainer, weights, eval, deadlines, telemetry, cluster, sim",
         ),
     ],
 )

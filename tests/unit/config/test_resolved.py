@@ -79,7 +79,8 @@ def words(text: str) -> list[str]:
 
 
 ALLOWED_CHANGES = words(
-    "name=other dir=elsewhere resume=never run.steps=7 run.checkpoint_every=1 run.keep_checkpoints=9 eval.every=3 "
+    "name=other dir=elsewhere resume=never async.bias_alarm=0.5 "
+    "run.steps=7 run.checkpoint_every=1 run.keep_checkpoints=9 eval.every=3 "
     "rollout.num_instances=16 rollout.scheduler=group rollout.chunk_tokens=7 rollout.affinity_requests=3 "
     "rollout.lengths_from=runs/other rollout.engine.kv_capacity_tokens=1024 "
     "rollout.engine.max_running=3 rollout.engine.max_step_tokens=32 draft.source=grouped draft.length=aimd "
@@ -104,12 +105,13 @@ PINNED_CHANGES = words(
     "trainer.max_micro_batch_tokens=4096 trainer.optimizer.learning_rate=1 trainer.optimizer.min_learning_rate=1e-5 "
     "trainer.optimizer.warmup_steps=3 trainer.optimizer.decay=linear trainer.optimizer.decay_steps=9 "
     "trainer.optimizer.weight_decay=1 trainer.optimizer.beta1=0 trainer.optimizer.beta2=0 trainer.optimizer.eps=1 "
-    "trainer.optimizer.clip_grad=0 eval.num_prompts=9 eval.temperature=0"
+    "trainer.optimizer.clip_grad=0 eval.num_prompts=9 eval.temperature=0 run.mode=async async.max_staleness=1 "
+    "async.max_running_groups=999 async.overdue=drop algorithm.proximal=loglinear algorithm.behaviour_weight_cap=3"
 )
 
 
 def test_every_key_of_the_usual_run_is_either_free_or_pinned():
-    fixed = {"run.mode", "data.kind", "rollout.engine.kind", "algorithm.kind", "reward.kind", "reward.answer_mark"}
+    fixed = {"async.keep_kv", "data.kind", "rollout.engine.kind", "algorithm.kind", "reward.kind", "reward.answer_mark"}
     fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel", "cluster", "sim", "model.shape"}
     fixed |= {"rollout.kv_pool.kind"}
     fixed |= {"trainer.expert_parallel", "trainer.expert_tensor_parallel"}
@@ -127,6 +129,11 @@ def test_a_shape_may_be_added_to_the_model_that_has_it():
 
 def test_a_pool_of_keys_and_values_may_come_and_go():
     assert fingerprint(load(changed())) == fingerprint(load(changed(argv=("rollout/kv_pool=local",))))
+
+
+def test_keeping_keys_and_values_is_pinned():
+    kept = load(changed("run.mode=async", "async.keep_kv=true"))
+    assert differing_keys(load(changed("run.mode=async")), kept) == ["async.keep_kv: false -> true"]
 
 
 def test_what_cannot_change_a_weight_may_change():

@@ -87,6 +87,15 @@ BROKEN = [
         "rollout.max_new_tokens 401; at least 544: the longest prompt and response in whole pages of 16",
     ),
     (
+        ["run.mode=async", "async.max_running_groups=63"],
+        "async.max_running_groups: 63 is not allowed with run.mode 'async', algorithm.batch_size 512, "
+        "algorithm.group_size 8; at least 64, the groups of a batch, or null",
+    ),
+    (
+        ["async.keep_kv=true"],
+        "async.keep_kv: true is not allowed with run.mode 'sync'; false: weights change between responses there",
+    ),
+    (
         ["rollout.engine.max_running=257"],
         "rollout.engine.max_running: 257 is not allowed with rollout.engine.max_step_tokens 256; at most 256",
     ),
@@ -154,6 +163,8 @@ def test_evaluation_on_files_needs_a_held_out_file():
         ["rollout.scheduler=oracle", "rollout.forced_lengths_from=runs/other"],
         ["rollout.scheduler=context", "rollout.affinity_requests=32"],
         [*QUANTIZED, "draft.acceptance=rejection", "draft.bits=8"],
+        ["async.max_running_groups=63"],
+        ["run.mode=async", "async.max_running_groups=64", "async.max_staleness=0", "async.keep_kv=true"],
     ],
 )
 def test_what_a_rule_still_allows(changes):
@@ -188,6 +199,34 @@ def test_a_pool_moves_whole_pages_and_needs_a_folder_for_its_ssd():
     load(changed("rollout.chunk_tokens=16", argv=pool))
     load(changed("rollout.chunk_tokens=1", "rollout.scheduler=group", argv=pool))
     load(changed("rollout.kv_pool.ssd_bytes=1", "rollout.kv_pool.ssd_dir=/tmp", argv=pool))
+
+
+def test_sglang_is_not_interrupted():
+    [line] = violations("run.mode=async", argv=("rollout.engine=sglang",))
+    assert line == (
+        "run.mode: 'async' is not allowed with rollout.engine.kind 'sglang'; 'sync': only the embedded engine takes "
+        "weights while responses are under way"
+    )
+
+
+def test_dynamic_sampling_needs_a_stream():
+    [line] = violations("algorithm.dynamic_sampling=true", argv=("algorithm=dapo", "algorithm.minibatches=1"))
+    assert line == (
+        "algorithm.dynamic_sampling: true is not allowed with run.mode 'sync'; false, or run.mode 'async', "
+        "eta 0 included"
+    )
+    load(changed("algorithm.dynamic_sampling=true", "run.mode=async", argv=("algorithm=dapo",)))
+
+
+def test_the_penalty_on_length_grows_within_the_response():
+    [line] = violations("algorithm.overlong_tokens=401", argv=("algorithm=dapo",))
+    assert line == "algorithm.overlong_tokens: 401 is not allowed with rollout.max_new_tokens 400; at most 400"
+
+
+@pytest.mark.parametrize("kind", ["rloo", "dapo", "gspo"])
+def test_objectives_that_compare_responses_need_two_of_them(kind):
+    [line] = violations("algorithm.group_size=1", argv=(f"algorithm={kind}", "algorithm.minibatches=1"))
+    assert line.startswith(f"algorithm.group_size: 1 is not allowed with algorithm.kind '{kind}'; at least 2")
 
 
 def test_files_go_with_any_reward_and_mark():

@@ -1,12 +1,13 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from sestina.controller.batch import eval_metrics, rollout_metrics, to_batch
+from sestina.controller.batch import eval_metrics, rollout_metrics, teaches_nothing, to_batch
 from sestina.controller.sample import Sample
 from sestina.core.ids import EVAL_GROUPS, RequestId
-from sestina.core.records import ChunkResult
+from sestina.core.records import ChunkResult, VersionSpan
 from sestina.data.prompt import Prompt
 from sestina.policies.events import Dispatch
 from sestina.rewards.outcome import Outcome
@@ -107,3 +108,20 @@ def test_rows_say_what_happened_on_the_controllers_clock(samples):
     assert (failed.reward, failed.reward_error) == (None, "it went wrong")
     assert not row.evaluation
     assert finished(EVAL_GROUPS, 0, [[1]], 1.0).row().evaluation
+
+
+def test_a_mixed_batch_names_the_version_of_every_token(samples):
+    one, other = samples[0], samples[1]
+    earlier = (VersionSpan(version=1, num_tokens=1),)
+    one.parts[0] = replace(one.parts[0], earlier=earlier, kept_kv=True)
+    batch = to_batch([one, other], mixed=True)
+    assert batch.versions.tolist() == [1, 3, 3, 3]
+    assert batch.kept_kv.tolist() == [False, True, False, False]
+    assert to_batch([one, other]).versions is None
+    assert (one.row().first_version, one.row().last_version) == (1, 3)
+
+
+def test_a_group_teaches_nothing_when_the_rewards_it_has_are_equal(samples):
+    assert not teaches_nothing(samples[:2])
+    assert teaches_nothing(samples[2:])
+    assert teaches_nothing(samples[2:3])

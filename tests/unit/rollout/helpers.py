@@ -22,6 +22,7 @@ def make_engine(
     speculator=None,
     drafter=None,
     kv_pool=None,
+    interruption="refuse",
     **changes,
 ):
     config = TorchEngineConfig(
@@ -41,6 +42,7 @@ def make_engine(
         speculator=speculator,
         drafter=drafter,
         kv_pool=kv_pool,
+        interruption=interruption,
     )
     if weights is not None:
         engine.load_weights(0, weights)

@@ -44,7 +44,7 @@ def test_a_series_has_the_steps_at_which_there_is_a_number(tmp_path, config):
     assert series(read_metrics(tmp_path), "perf/train_s") == []
 
 
-@pytest.mark.parametrize("name", ["reward", "async/staleness", "rollout", "step"])
+@pytest.mark.parametrize("name", ["reward", "pipeline/staleness", "rollout", "step"])
 def test_a_name_outside_the_namespaces_is_refused_and_not_written(tmp_path, config, name):
     writer = MetricsWriter(tmp_path, config, resolved={}, name="toy", first_step=0)
     with pytest.raises(ValueError, match=f"metric '{name}' must start with one of rollout/, train/, perf/, eval/"):

@@ -132,3 +132,11 @@ def test_a_run_without_metrics_is_not_drawn(tmp_path, log):
     with pytest.raises(RunDirError, match="no metrics were logged"):
         draw(tmp_path, tmp_path / "run.png")
     assert not (tmp_path / "run.png").exists()
+
+
+def test_an_asynchronous_run_has_no_span_of_rollout(tmp_path, log):
+    log((1, step_values(0.5, **{"async/staleness_max": 1.0})), (2, step_values(0.5, **{"async/staleness_max": 3.0})))
+    text = text_of(tmp_path)
+    assert "per second of step" in row(text, "tokens generated")
+    assert row(text, "staleness at most") == "3 versions"
+    assert "after 90 %" not in text

@@ -1,5 +1,6 @@
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -92,3 +93,22 @@ def test_minibatches_are_whole_groups():
     samples = aligned([(1, 1)] * 8, groups=[0, 0, 1, 1, 2, 2, 3, 3])
     assert microbatch.minibatches(samples, 2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert microbatch.minibatches(samples, 4) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_tokens_know_their_age_and_sequences_what_belongs_together():
+    batch = msgspec.structs.replace(
+        batch_of([(2, 3), (1, 1)]),
+        versions=np.array([4, 5, 5, 3], np.int32),
+        kept_kv=np.array([False, True, False, False]),
+    )
+    samples = microbatch.align(batch, np.ones(2, np.float32), np.ones(2, np.bool_), version=5)
+    assert samples.ages.tolist() == [0, 1, 0, 0, 0, 2, 0]
+    assert samples.kept_kv.tolist() == [False, False, True, False, False, False, False]
+    [made] = build(samples, [0, 1], pad_to=4)
+    assert made.policy.sequences.tolist() == [0, 0, 0, 0, 0, 1, 1, 2]
+    assert made.policy.fresh.tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
+
+
+def test_a_batch_that_names_no_versions_is_fresh():
+    [made] = build(aligned([(2, 3), (1, 1)]), [0, 1])
+    assert made.policy.fresh.tolist() == made.policy.responses.tolist()

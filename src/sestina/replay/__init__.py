@@ -1,0 +1,1 @@
+"""What lies between rollout and trainer in asynchronous training: which groups wait, and which make the next batch."""

@@ -1,0 +1,116 @@
+"""Asynchronous training in a real world of ranks: eta = 0 is synchronous, bit for bit; above it, ages stay bounded."""
+
+import os
+import signal
+
+import pytest
+
+from sestina.policies.planner import build_planner
+from sestina.telemetry.journal import read_journal
+from sestina.telemetry.replay import replay
+from sestina.telemetry.traces import read_chunks, read_requests
+from tests.integration.worlds import BASE, SLOWLY, finish, pid_of, small_model, train, training, wait_for
+
+pytestmark = pytest.mark.mpi
+
+ASYNC = {"run__mode": "async", "run__steps": 3}
+STEPS, ETA = 5, 1
+AHEAD = {
+    **ASYNC,
+    **SLOWLY,
+    "run__steps": STEPS,
+    "run__checkpoint_every": 1,
+    "run__keep_checkpoints": 9,
+    "async__max_staleness": ETA,
+    "rollout__num_instances": 1,
+    "algorithm__minibatches": 1,
+}
+"""One response at a time: rollout takes longer than training, and is in the middle of one when weights come."""
+PPO = (*BASE, "algorithm=ppo")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return small_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def ahead(tmp_path_factory, model):
+    run = train(tmp_path_factory.mktemp("ahead") / "run", model, PPO, **AHEAD)
+    assert run.code == 0, run.output
+    return run
+
+
+def test_a_staleness_of_zero_is_synchronous_training_bit_for_bit(tmp_path, model):
+    sync = train(tmp_path / "sync", model, run__steps=3, eval__every=3)
+    zero = train(tmp_path / "zero", model, **ASYNC, async__max_staleness=0, eval__every=3)
+    assert sync.code == zero.code == 0, sync.output + zero.output
+    assert zero.metric("rollout/tokens_crc32") == sync.metric("rollout/tokens_crc32")
+    assert zero.metric("eval/accuracy") == sync.metric("eval/accuracy")
+    assert zero.model(3) == sync.model(3)
+    assert zero.metric("async/staleness_max") == [0, 0, 0]
+    assert not zero.metric("async/interruptions")[-1]
+
+
+@pytest.mark.slow
+def test_rollout_runs_ahead_within_the_bound_and_is_interrupted(ahead):
+    check(ahead)
+    assert max(ahead.metric("async/staleness_max")) > 0
+    assert sum(ahead.metric("async/interruptions")) > 0
+    assert max(ahead.metric("train/behaviour_weight")) != 1
+    spans = [row for row in read_requests(ahead.dir).to_pylist() if row["first_version"] < row["last_version"]]
+    assert spans
+
+
+def check(run):
+    assert max(run.metric("async/staleness_max")) <= ETA
+    assert max(run.metric("train/train_rollout_logprob_abs_diff"), default=0) < 1e-4
+    rows = read_requests(run.dir).to_pylist()
+    trained = [(row["group"], row["sample"]) for row in rows]
+    assert len(set(trained)) == len(trained) == STEPS * 32
+    assert {group for group, _ in trained} == set(range(STEPS * 8))
+    assert all(0 <= row["step"] - 1 - row["first_version"] <= ETA for row in rows)
+    tokens = sum(row["response_tokens"] for row in rows)
+    assert run.metric("async/tokens_trained")[-1] == tokens == run.metric("async/tokens_generated")[-1]
+    assert sum(row["tokens"] for row in read_chunks(run.dir).to_pylist()) == tokens
+
+
+@pytest.mark.slow
+def test_the_journal_of_overlapping_batches_replays(ahead):
+    [segment] = read_journal(ahead.dir / "journal.jsonl")
+    assert replay(segment, build_planner("divided", chunk_tokens=5, seed=0)) is None
+
+
+@pytest.mark.slow
+def test_a_killed_run_trains_on_every_group_once(tmp_path, model):
+    with training(tmp_path / "run", model, PPO, **AHEAD) as (process, run):
+        status = wait_for(process, run, lambda status: status.step >= 2)
+        os.kill(pid_of(status, "controller"), signal.SIGKILL)
+        finish(process, run)
+    assert run.code != 0
+    again = train(tmp_path / "run", model, PPO, **AHEAD)
+    assert again.code == 0, again.output
+    assert "continuing from" in again.output
+    check(again)
+
+
+@pytest.mark.slow
+def test_a_stopped_run_goes_on(tmp_path, model):
+    with training(tmp_path / "run", model, PPO, **AHEAD) as (process, run):
+        wait_for(process, run, lambda status: status.step >= 1)
+        process.send_signal(signal.SIGINT)
+        finish(process, run)
+    assert run.code == 0, run.output
+    again = train(tmp_path / "run", model, PPO, **AHEAD)
+    assert again.code == 0, again.output
+    check(again)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rloo", "dapo", "gspo", "tis"])
+def test_every_objective_trains(tmp_path, model, kind):
+    changes = {**ASYNC, "run__steps": 2, "async__max_staleness": 1}
+    changes |= {"algorithm__dynamic_sampling": "true"} if kind == "dapo" else {}
+    run = train(tmp_path / "run", model, (*BASE, f"algorithm={kind}"), **changes)
+    assert run.code == 0, run.output
+    assert min(run.metric("train/grad_norm")) > 0

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from sestina.core.units import InstanceId, Seconds
 from sestina.models.shape import ModelShape
+from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
 from sestina.rollout.engine import Engine
 from sestina.rollout.speculation.config import DraftConfig
@@ -43,6 +44,7 @@ def build_engine(config: InstanceConfig) -> Engine:
                 seed=config.seed,
                 stop_token=config.stop_token,
                 speculator=_speculator(config, config.engine),
+                cost=_cost(config, config.engine),
             )
         case SGLangEngineConfig():
             from sestina.rollout.sglang.engine import SGLangEngine  # noqa: PLC0415
@@ -66,3 +68,12 @@ def _speculator(config: InstanceConfig, engine: TorchEngineConfig) -> Speculator
     from sestina.rollout.speculation.suffix import SuffixSpeculator  # noqa: PLC0415
 
     return SuffixSpeculator(config.draft, vocab_size=config.shape.vocab_size, num_slots=engine.max_running)
+
+
+def _cost(config: InstanceConfig, engine: TorchEngineConfig) -> StepCost | None:
+    """Return what a calibration says of the engine; None when it is to measure by itself."""
+    if config.draft.calibration is None:
+        return None
+    from sestina.rollout.calibration.file import cost_for  # noqa: PLC0415
+
+    return cost_for(config.draft.calibration, config.shape, engine)

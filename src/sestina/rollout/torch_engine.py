@@ -35,7 +35,10 @@ from sestina.rollout.step import Step, moves
 
 
 class TorchEngine:
-    """Implements `Engine`; see there for what each method mutates and raises."""
+    """Implements `Engine`; see there for what each method mutates and raises.
+
+    With a speculator, `cost` is what steps take; None measures it when the first weights are there.
+    """
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class TorchEngine:
         seed: int,
         stop_token: int,
         speculator: Speculator | None = None,
+        cost: StepCost | None = None,
     ) -> None:
         self._config = config
         self._speculator = speculator
@@ -69,7 +73,7 @@ class TorchEngine:
         self._jobs: dict[RequestId, Job] = {}
         self._ended: list[tuple[Job, Finish]] = []
         self._version: Version | None = None
-        self._cost: StepCost | None = None
+        self._cost = cost
         self._steps = self._decoded = self._prefilled = self._cached = self._preemptions = 0
 
     @property

@@ -84,7 +84,7 @@ ALLOWED_CHANGES = words(
     "rollout.lengths_from=runs/other rollout.engine.kv_capacity_tokens=1024 "
     "rollout.engine.max_running=3 rollout.engine.max_step_tokens=32 draft.source=self draft.length=aimd "
     "draft.toggle=batch draft.guard=false draft.max_tokens=9 draft.paths=2 draft.min_token_prob=0 "
-    "reward.num_workers=5 trainer.max_logprob_diff=1 "
+    "draft.calibration=mine.json reward.num_workers=5 trainer.max_logprob_diff=1 "
     "weights.host=node1 weights.bucket_bytes=1 weights.timeout_s=1 deadlines.start_s=1 deadlines.silence_s=1 "
     "deadlines.train_s=1 deadlines.checkpoint_s=1 deadlines.stop_s=1 telemetry.wandb=online telemetry.wandb_project=p "
     "telemetry.wandb_group=g"

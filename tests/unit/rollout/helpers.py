@@ -12,7 +12,9 @@ from sestina.rollout.torch_engine import TorchEngine
 NOTHING = np.zeros(0, np.int32)
 
 
-def make_engine(shape, weights=None, *, stop_token=1, seed=5, max_context_tokens=256, speculator=None, **changes):
+def make_engine(
+    shape, weights=None, *, stop_token=1, seed=5, max_context_tokens=256, speculator=None, cost=None, **changes
+):
     config = TorchEngineConfig(
         kind="torch",
         device="cpu",
@@ -28,6 +30,7 @@ def make_engine(shape, weights=None, *, stop_token=1, seed=5, max_context_tokens
         seed=seed,
         stop_token=stop_token,
         speculator=speculator,
+        cost=cost,
     )
     if weights is not None:
         engine.load_weights(0, weights)

@@ -1,6 +1,7 @@
 """What a user sets about drafting."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
@@ -28,3 +29,5 @@ class DraftConfig:
     """Most alternatives in one draft; more than 1 makes it a tree."""
     min_token_prob: Annotated[float, Ge(0), Le(1)]
     """A draft ends where its next token is estimated to be less likely, given what precedes it."""
+    calibration: Path | None = None
+    """What launch/calibrate.py wrote of this engine; None: engines take a short measurement when they start."""

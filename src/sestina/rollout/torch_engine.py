@@ -128,7 +128,9 @@ class TorchEngine:
             kv_capacity_tokens=self._pool.num_pages * PAGE_TOKENS,
             page_tokens=PAGE_TOKENS,
             max_running=config.max_running,
-            batch_invariant=gemm_is_batch_invariant(
+            # torch's attention and norms sum by the batch, whatever its products do.
+            batch_invariant=isinstance(self._ops, NativeOps)
+            and gemm_is_batch_invariant(
                 self._shape, self._device, getattr(torch, config.dtype), max_step_tokens=config.max_step_tokens
             ),
         )

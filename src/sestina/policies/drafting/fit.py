@@ -37,8 +37,15 @@ def fit(points: Sequence[StepPoint], *, row_s: Seconds) -> StepCost:
 def _first(plain: Sequence[StepPoint], row_s: Seconds) -> StepCost:
     least_s = min(point.seconds for point in plain)
     most_kv = max(point.kv_tokens for point in plain)
-    nothing = dict.fromkeys((field.name for field in dataclasses.fields(StepCost)), 0.0)
-    start = StepCost(**{**nothing, "row_s": row_s, "draft_weights_s": None})
+    start = StepCost(
+        weights_s=0.0,
+        kv_token_s=0.0,
+        row_s=row_s,
+        row_kv_s=0.0,
+        plain_sequence_s=0.0,
+        verify_sequence_s=0.0,
+        draft_token_s=0.0,
+    )
 
     def deviations(cost: StepCost) -> list[float]:
         return [_deviation(cost, point) for point in plain]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sestina.core.ids import RequestId
-from sestina.core.records import Finish
+from sestina.core.records import ChunkRequest, Finish
 from sestina.core.units import Seconds, TokenArray
 from sestina.drafting.drafts import DraftBuffers
 from sestina.drafting.index import DraftSettings, IndexSettings, SuffixIndex
@@ -23,10 +23,10 @@ from sestina.rollout.speculation.speculator import Outcome
 
 _NOBODY = np.uint64(0)
 
-SHARE = 0.005
+SHARE = 0.0025
 """Of a plain step's time, that deciding on it may take on average: after a decision against drafts, some steps pass."""
 
-MOST_REST = 64
+MOST_REST = 128
 """Steps that pass at most."""
 
 
@@ -47,7 +47,8 @@ class SuffixSpeculator:
         self._num_slots = num_slots
         self._settings = IndexSettings(vocab_size=vocab_size)
         self._policy: DraftPolicy | None = None
-        self._keys = np.full(num_slots, _NOBODY)
+        self._met = np.full(num_slots, _NOBODY)
+        self._entered = np.full(num_slots, _NOBODY)
         self._handles = np.zeros(num_slots, np.int64)
         self._num_tokens = np.zeros(num_slots, np.int64)
         self._planned: tuple[StepView, StepPlan] | None = None
@@ -90,6 +91,8 @@ class SuffixSpeculator:
         self._planned = view, plan
         if not plan.speculate:
             return None
+        self._settle()
+        self._enter(table, slots)
         self._read(table, slots)
         wanted = np.minimum(plan.lengths * plan.paths, view.limits).astype(np.int32)
         paths = DraftSettings(top_k=plan.paths, min_token_prob=self._config.min_token_prob)
@@ -110,15 +113,22 @@ class SuffixSpeculator:
             self._rest = min(MOST_REST, int(spent_s / (SHARE * max(seconds, 1e-9))))
 
     def leave(self, job: Job, finish: Finish) -> None:
-        """See `Speculator.leave`."""
-        request = job.request
-        text = self._text(request.id, request.prompt)
-        rest = job.known[len(request.prompt) + text.num_tokens :]
-        self._index.append(np.array([text.handle]), np.array([text.num_tokens]), np.array([0, len(rest)]), rest)
-        text.num_tokens += len(rest)
-        if finish in ("stop", "length"):
-            self._index.stop_request(text.handle)
-            del self._texts[request.id]
+        """See `Speculator.leave`; while nothing is drafted, the index does not hear of it."""
+        self._left.append((job.request, job.known, finish in ("stop", "length")))
+        for keys in (self._met, self._entered):
+            keys[keys == np.uint64(job.key)] = _NOBODY  # if it comes back, it is met anew
+
+    def _settle(self) -> None:
+        """Give the index what left since it was asked last."""
+        for request, known, done in self._left:
+            text = self._text(request.id, request.prompt)
+            rest = known[len(request.prompt) + text.num_tokens :]
+            self._index.append(np.array([text.handle]), np.array([text.num_tokens]), np.array([0, len(rest)]), rest)
+            text.num_tokens += len(rest)
+            if done:
+                self._index.stop_request(text.handle)
+                del self._texts[request.id]
+        self._left.clear()
 
     def _forget(self) -> None:
         """Begin with an empty index: what other weights said is in no one's way."""
@@ -126,18 +136,25 @@ class SuffixSpeculator:
         self._texts: dict[RequestId, _Text] = {}
         self._groups: set[int] = set()
         self._numbers = itertools.count()
-        self._keys.fill(_NOBODY)
+        self._left: list[tuple[ChunkRequest, TokenArray, bool]] = []
+        self._met.fill(_NOBODY)
+        self._entered.fill(_NOBODY)
 
     def _meet(self, table: SlotTable, slots: IntArray) -> None:
         """Find out which rows others have taken."""
-        fresh = slots[self._keys[slots] != table.keys[slots]]
+        fresh = slots[self._met[slots] != table.keys[slots]]
+        if len(fresh):
+            self._met[fresh] = table.keys[fresh]
+            self.policy.start(fresh.astype(np.int64))
+
+    def _enter(self, table: SlotTable, slots: IntArray) -> None:
+        """Look up, or start, the texts of rows that others have taken since drafts were last made."""
+        fresh = slots[self._entered[slots] != table.keys[slots]]
         for slot in fresh.tolist():
             id = RequestId(int(table.groups[slot]), int(table.samples[slot]))
             text = self._text(id, table.tokens[slot, : table.prompts[slot]])
             self._handles[slot], self._num_tokens[slot] = text.handle, text.num_tokens
-        if len(fresh):
-            self._keys[fresh] = table.keys[fresh]
-            self.policy.start(fresh.astype(np.int64))
+        self._entered[fresh] = table.keys[fresh]
 
     def _text(self, id: RequestId, prompt: TokenArray) -> _Text:
         if id not in self._texts:

@@ -15,15 +15,20 @@ SPREADS = (0.6, 0.8)
 def requests_of(subject: Subject, batch: int, turn: int) -> list[ChunkRequest]:
     """Return the responses of a rollout, at least half a group; lengths are cut at the subject's longest."""
     random = np.random.default_rng([turn, batch])
-    requests: list[ChunkRequest] = []
-    for number in range(max(subject.waves * batch, GROUP_SIZE // 2)):
-        if number % GROUP_SIZE == 0:
-            prompt = random.integers(0, subject.vocab_size, PROMPT_TOKENS).astype(np.int32)
-            group = random.normal(scale=SPREADS[0])
-        length = round(subject.median_tokens * float(np.exp(group + random.normal(scale=SPREADS[1]))))
-        length = min(max(length, 4), subject.most_tokens)
-        requests.append(ChunkRequest(
+    count = max(subject.waves * batch, GROUP_SIZE // 2)
+    groups = range(-(-count // GROUP_SIZE))
+    prompts = random.integers(0, subject.vocab_size, (len(groups), PROMPT_TOKENS)).astype(np.int32)
+    logs = np.repeat(random.normal(scale=SPREADS[0], size=len(groups)), GROUP_SIZE)[:count]
+    lengths = subject.median_tokens * np.exp(logs + random.normal(scale=SPREADS[1], size=count))
+    lengths = lengths.round().astype(int).clip(4, subject.most_tokens).tolist()
+    return [
+        ChunkRequest(
             id=RequestId(1000 * turn + number // GROUP_SIZE, number % GROUP_SIZE),
-            prompt=prompt, generated=np.zeros(0, np.int32), max_tokens=length, max_new_tokens=length, temperature=1.0,
-        ))  # fmt: skip
-    return requests
+            prompt=prompts[number // GROUP_SIZE],
+            generated=np.zeros(0, np.int32),
+            max_tokens=length,
+            max_new_tokens=length,
+            temperature=1.0,
+        )
+        for number, length in enumerate(lengths)
+    ]

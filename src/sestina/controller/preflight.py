@@ -23,7 +23,8 @@ from sestina.models.files import check_files
 from sestina.models.shape import ModelShape, read_shape
 from sestina.models.tokenizer import Tokenizer
 from sestina.rewards.rules import check as check_reward
-from sestina.rollout.config import EngineConfig, SGLangEngineConfig
+from sestina.rollout.calibration.file import cost_for
+from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -72,6 +73,7 @@ def inspect(config: RunConfig) -> Preflight:
         problems.of(check_files, config.model.path, shape)
         tokenizer = problems.of(Tokenizer, config.model.path, model_vocab_size=shape.vocab_size)
         config = problems.fill(config, shape)
+        problems.of(_calibration_fits, config, shape)
     problems.of(check_reward, config.reward)
     raw = problems.of(raw_prompts, config.data, config.seed)
     prompts = None if raw is None or tokenizer is None else problems.of(encoded, config, *raw, tokenizer)
@@ -163,3 +165,9 @@ def _model_is_here(directory: Path) -> bool:
             [f"model.path: {path}: no such file; a model directory holds it, safetensors and a tokenizer"]
         )
     return True
+
+
+def _calibration_fits(config: RunConfig, shape: ModelShape) -> None:
+    engine, path = config.rollout.engine, config.draft.calibration
+    if path is not None and isinstance(engine, TorchEngineConfig):
+        cost_for(path, shape, engine)

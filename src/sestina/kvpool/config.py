@@ -31,6 +31,7 @@ class LocalKvPoolConfig:
 
 
 KvPoolConfig: TypeAlias = NoKvPoolConfig | LocalKvPoolConfig
+NO_KV_POOL = NoKvPoolConfig(kind="none")
 
 
 def pool_name(run_dir: Path) -> str:

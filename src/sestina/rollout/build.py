@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from sestina.core.errors import EngineError
 from sestina.core.units import InstanceId, Seconds
-from sestina.kvpool.config import KvPoolConfig, LocalKvPoolConfig
+from sestina.kvpool.config import NO_KV_POOL, KvPoolConfig, LocalKvPoolConfig
 from sestina.kvpool.local import LocalPool
 from sestina.models.shape import ModelShape
+from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
 from sestina.rollout.engine import Engine, Interruption
 from sestina.rollout.speculation.config import DraftConfig
@@ -29,9 +30,6 @@ class InstanceConfig:
     instance: InstanceId
     engine: EngineConfig
     draft: DraftConfig
-    kv_pool: KvPoolConfig
-    kv_pool_name: str
-    """Shared by the instances of a run."""
     model: Path
     log: Path
     """Of the engine's own process, if it has one."""
@@ -41,6 +39,9 @@ class InstanceConfig:
     stop_token: int
     weights_timeout_s: Seconds
     stop_s: Seconds
+    kv_pool: KvPoolConfig = NO_KV_POOL
+    kv_pool_name: str = ""
+    """Shared by the instances of a run."""
     interruption: Interruption = "refuse"
     """What weights do to chunks in flight; the embedded engine alone is interrupted."""
 
@@ -55,8 +56,10 @@ def build_desk(config: InstanceConfig) -> DraftDesk:
     return DraftDesk(SharedIndex(IndexSettings(vocab_size=config.shape.vocab_size)))
 
 
-def build_engine(config: InstanceConfig, desk: DraftDesk, clock: Callable[[], Seconds] = time.monotonic) -> Engine:
-    """Return the engine, ready for weights, its drafter at this desk; only what it needs is imported.
+def build_engine(
+    config: InstanceConfig, desk: DraftDesk | None = None, clock: Callable[[], Seconds] = time.monotonic
+) -> Engine:
+    """Return the engine, ready for weights, its drafter at this desk if any; only what it needs is imported.
 
     An embedded engine is told the time by `clock`.
     """
@@ -70,8 +73,9 @@ def build_engine(config: InstanceConfig, desk: DraftDesk, clock: Callable[[], Se
                 max_context_tokens=config.max_context_tokens,
                 seed=config.seed,
                 stop_token=config.stop_token,
-                speculator=_speculator(config, config.engine, desk),
+                speculator=_speculator(config, config.engine, desk or DraftDesk()),
                 drafter=_drafter(config.draft),
+                cost=_cost(config, config.engine),
                 kv_pool=_kv_pool(config),
                 interruption=config.interruption,
                 clock=clock,
@@ -116,3 +120,12 @@ def _kv_pool(config: InstanceConfig) -> LocalPool | None:
         return LocalPool(config.kv_pool, config.kv_pool_name)
     except OSError as error:
         raise EngineError(f"rollout.kv_pool: the node's shared memory cannot be written: {error}") from None
+
+
+def _cost(config: InstanceConfig, engine: TorchEngineConfig) -> StepCost | None:
+    """Return what a calibration says of the engine; None when it is to measure by itself."""
+    if config.draft.calibration is None:
+        return None
+    from sestina.rollout.calibration.file import cost_for  # noqa: PLC0415
+
+    return cost_for(config.draft.calibration, config.shape, engine)

@@ -47,6 +47,7 @@ class TorchEngine:
     """Implements `Engine`; see there for what each method mutates and raises.
 
     `drafter` makes a speculator that runs a model of its own beside the engine's; there is one speculator at most.
+    With a speculator, `cost` is what steps take; None measures it when the first weights are there.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class TorchEngine:
         drafter: BuildSpeculator | None = None,
         kv_pool: LocalPool | None = None,
         interruption: Interruption = "refuse",
+        cost: StepCost | None = None,
     ) -> None:
         self._clock = clock
         self._config = config
@@ -94,7 +96,7 @@ class TorchEngine:
         self._jobs: dict[RequestId, Job] = {}
         self._ended: list[tuple[Job, Finish]] = []
         self._version: Version | None = None
-        self._cost: StepCost | None = None
+        self._cost = cost
         self._steps = self._decoded = self._prefilled = self._cached = self._preemptions = 0
 
     @property
@@ -165,7 +167,9 @@ class TorchEngine:
             kv_capacity_tokens=self._pool.num_pages * PAGE_TOKENS,
             page_tokens=PAGE_TOKENS,
             max_running=config.max_running,
-            batch_invariant=gemm_is_batch_invariant(
+            # torch's attention and norms sum by the batch, whatever its products do.
+            batch_invariant=isinstance(self._ops, NativeOps)
+            and gemm_is_batch_invariant(
                 self._shape, self._device, getattr(torch, config.dtype), max_step_tokens=config.max_step_tokens
             ),
             drafter=self._drafter.kernel if self._drafter else "",

@@ -26,7 +26,6 @@ from sestina.core.units import InstanceId
 from sestina.models.weights import read_weights
 from sestina.rewards.pool import RewardPool
 from sestina.rollout.build import build_engine
-from sestina.rollout.speculation.desk import DraftDesk
 from sestina.simulator.clock import Meter, VirtualClock, meter_for, nothing_takes_time
 from sestina.simulator.emulated import EmulatedDriver
 from sestina.simulator.instance import EmulatedInstance
@@ -105,7 +104,7 @@ def _perf(samples: list[Sample], rollout_s: float, simulation_s: float) -> dict[
 def _instance(config: RunConfig, number: InstanceId, meter: Meter) -> EmulatedInstance:
     torch.set_num_threads(1)
     clock, job = VirtualClock(meter), instance_config(config, number)
-    engine = build_engine(job, DraftDesk(), clock)
+    engine = build_engine(job, clock=clock)
     tensors = read_weights(job.model, job.shape)
     dtype = getattr(torch, config.rollout.engine.dtype)
     engine.load_weights(0, {name: tensor.to(job.engine.device, dtype) for name, tensor in tensors.items()})

@@ -86,7 +86,7 @@ ALLOWED_CHANGES = words(
     "rollout.engine.max_running=3 rollout.engine.max_step_tokens=32 draft.source=grouped draft.length=aimd "
     "draft.servers=2 draft.toggle=batch draft.guard=false draft.max_tokens=9 draft.paths=2 draft.min_token_prob=0 "
     "draft.thresholds_slack=0.3 draft.aimd_start=3 draft.aimd_step=4 draft.history_bytes=7 "
-    "draft.bits=8 draft.weight_group=64 "
+    "draft.bits=8 draft.weight_group=64 draft.calibration=mine.json "
     "reward.num_workers=5 trainer.max_logprob_diff=1 "
     "weights.host=node1 weights.bucket_bytes=1 weights.timeout_s=1 deadlines.start_s=1 deadlines.silence_s=1 "
     "deadlines.train_s=1 deadlines.checkpoint_s=1 deadlines.stop_s=1 telemetry.wandb=online telemetry.wandb_project=p "

@@ -40,6 +40,12 @@ def test_a_run_in_order_has_its_materials(model):
     assert len(prepare(config).prompts) == 100
 
 
+def test_a_calibration_is_looked_for_before_anything_starts(model, tmp_path):
+    found = inspected(f"model.path={model}", f"draft.calibration={tmp_path}/none.json")
+    assert found.wrong == found.unsupported == ()
+    assert [line.partition(": ")[0] for line in found.absent] == ["draft.calibration"]
+
+
 def test_what_is_not_here_is_all_said_and_is_not_wrong(tmp_path):
     found = inspect(
         load(

@@ -21,6 +21,7 @@ def make_engine(
     max_context_tokens=256,
     speculator=None,
     drafter=None,
+    cost=None,
     kv_pool=None,
     interruption="refuse",
     **changes,
@@ -43,6 +44,7 @@ def make_engine(
         drafter=drafter,
         kv_pool=kv_pool,
         interruption=interruption,
+        cost=cost,
     )
     if weights is not None:
         engine.load_weights(0, weights)

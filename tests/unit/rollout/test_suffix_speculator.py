@@ -85,6 +85,13 @@ def test_new_weights_begin_with_an_empty_index(requests, plain):
     assert same(outputs(finish(engine, requests)), plain)
 
 
+def test_requests_may_be_asked_again(requests, plain):
+    """They come to have the rows they had, of which the index knows more than they have said."""
+    engine, _ = drafting(EAGER)
+    for _ in range(2):
+        assert same(outputs(finish(engine, requests)), plain)
+
+
 def test_a_group_drafts_for_its_own(requests):
     """With drafts from siblings, what repeats between responses is accepted, and steps are saved."""
 

@@ -7,8 +7,8 @@
     T_V = max(M_p, C(B + drafted)) + c_V * B          verification
 
 The paper's W, kappa and C are in bytes and operations; here they are already divided by the device's effective
-bandwidth and rate, so that all coefficients are seconds and are fitted to measured steps alone. `step_s`, a constant
-per forward pass, is 0 in the paper.
+bandwidth and rate, so that all coefficients are seconds and are fitted to measured steps alone. Those from `step_s` on
+are 0 in the paper.
 """
 
 from dataclasses import dataclass
@@ -38,6 +38,12 @@ class StepCost:
     """W_D: reading a drafting model's weights; None when drafts are looked up and no model runs"""
     step_s: Seconds = 0.0
     """Constant part of every forward pass."""
+    verify_step_s: Seconds = 0.0
+    """Constant part of every verification, beyond that."""
+    verify_token_s: Seconds = 0.0
+    """A drafted token's row in a verification, beyond its arithmetic: norms, sampling."""
+    draft_step_s: Seconds = 0.0
+    """Constant part of looking drafts up, or of each step of a drafting model."""
 
     def plain_s(self, batch: int, kv_tokens: int) -> Seconds:
         """Return T_p of `batch` sequences that hold `kv_tokens` together."""
@@ -46,16 +52,24 @@ class StepCost:
 
     def speculative_s(self, batch: int, kv_tokens: int, *, drafted: float, longest: int) -> Seconds:
         """Return the time of `drafted` draft tokens, the longest path of `longest`, and of their verification."""
+        draft_s = self.draft_s(batch, kv_tokens, drafted=drafted, longest=longest)
+        return draft_s + self.verify_s(batch, kv_tokens, drafted=drafted)
+
+    def verify_s(self, batch: int, kv_tokens: int, *, drafted: float) -> Seconds:
+        """Return T_V of `drafted` draft tokens, all sequences together."""
         read_s = self.weights_s + self.kv_token_s * kv_tokens
         rows_s = self._rows_s(batch + drafted, batch, kv_tokens)
-        verify_s = max(read_s, rows_s) + self.verify_sequence_s * batch + self.step_s
-        return self._draft_s(batch, kv_tokens, longest) + self.draft_token_s * drafted + verify_s
+        further_s = self.verify_sequence_s * batch + self.verify_token_s * drafted + self.verify_step_s
+        return max(read_s, rows_s) + further_s + self.step_s
+
+    def draft_s(self, batch: int, kv_tokens: int, *, drafted: float, longest: int) -> Seconds:
+        """Return the time of drafting: `longest` steps of a drafting model, if there is one, and c_D for each token."""
+        token_s = self.draft_token_s * drafted
+        if self.draft_weights_s is None:
+            return token_s + self.draft_step_s
+        read_s = self.draft_weights_s + self.kv_token_s * kv_tokens
+        step_s = max(read_s, self._rows_s(batch, batch, kv_tokens)) + self.step_s + self.draft_step_s
+        return token_s + longest * step_s
 
     def _rows_s(self, rows: float, batch: int, kv_tokens: int) -> Seconds:
         return rows * (self.row_s + self.row_kv_s * kv_tokens / batch)
-
-    def _draft_s(self, batch: int, kv_tokens: int, longest: int) -> Seconds:
-        if self.draft_weights_s is None:
-            return 0.0
-        read_s = self.draft_weights_s + self.kv_token_s * kv_tokens
-        return longest * (max(read_s, self._rows_s(batch, batch, kv_tokens)) + self.step_s)

@@ -1,6 +1,7 @@
 """What a user sets about drafting."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
@@ -32,13 +33,13 @@ class DraftConfig:
     """Most alternatives in one draft; more than 1 makes it a tree."""
     min_token_prob: Annotated[float, Ge(0), Le(1)]
     """A draft ends where its next token is estimated to be less likely, given what precedes it."""
-    thresholds_slack: NonNegative
+    thresholds_slack: NonNegative = 0.1
     """Length `thresholds`: how much longer than a plain step, as a share of it, a step with drafts may take."""
-    aimd_start: Annotated[int, Ge(1), Le(64)]
+    aimd_start: Annotated[int, Ge(1), Le(64)] = 2
     """Length `aimd`: tokens that a response drafts at first, and after a rejection."""
-    aimd_step: Count
+    aimd_step: Count = 2
     """Length `aimd`: tokens more after a draft that was accepted whole."""
-    history_bytes: Count
+    history_bytes: Count = 4 << 30
     """Memory of the controller for histories; beyond it they lie on the disk."""
     servers: Annotated[int, Ge(0), Le(64)] = 0
     """Draft servers, which bring what an instance's responses say to the drafts of the others; 0: each has its own."""
@@ -49,3 +50,5 @@ class DraftConfig:
     acceptance: Literal["coupled", "rejection"] = "coupled"
     """Of drafts by a model: as long as it draws what the model draws with the same noise, which changes no token; or by
     rejection sampling, which changes tokens and not their distribution, and accepts more."""
+    calibration: Path | None = None
+    """What launch/calibrate.py wrote of this engine; None: engines take a short measurement when they start."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sestina.core.ids import RequestId
-from sestina.core.records import Finish
+from sestina.core.records import ChunkRequest, Finish
 from sestina.core.units import Seconds, TokenArray
 from sestina.drafting.drafts import DraftBuffers
 from sestina.drafting.errors import IndexFullError
@@ -30,10 +30,10 @@ from sestina.rollout.speculation.speculator import Outcome
 _log = logging.getLogger(__name__)
 _NOBODY = np.uint64(0)
 
-SHARE = 0.005
+SHARE = 0.0025
 """Of a plain step's time, that deciding on it may take on average: after a decision against drafts, some steps pass."""
 
-MOST_REST = 64
+MOST_REST = 128
 """Steps that pass at most."""
 
 
@@ -67,7 +67,8 @@ class SuffixSpeculator:
         self._shared = desk.shared
         self._counts = desk.counts
         self._policy: DraftPolicy | None = None
-        self._keys = np.full(num_slots, _NOBODY)
+        self._met = np.full(num_slots, _NOBODY)
+        self._entered = np.full(num_slots, _NOBODY)
         self._handles = np.zeros(num_slots, np.int64)
         self._num_tokens = np.zeros(num_slots, np.int64)
         self._planned: tuple[StepView, StepPlan] | None = None
@@ -124,6 +125,8 @@ class SuffixSpeculator:
         return _padded(self._sources.draft(table, slots, wanted, paths, found), trees=plan.paths > 1)
 
     def _draft(self, table: SlotTable, slots: IntArray, wanted: IntArray, paths: DraftSettings) -> DraftBuffers:
+        self._settle()
+        self._enter(table, slots)
         self._read(table, slots)
         return self._index.draft(self._handles[slots], wanted, paths)
 
@@ -150,29 +153,32 @@ class SuffixSpeculator:
         self._rest = min(MOST_REST, int(spent_s / (SHARE * max(step_s, 1e-9))))
 
     def leave(self, job: Job, finish: Finish) -> None:
-        """See `Speculator.leave`."""
-        if self._full:
-            return
-        try:
-            self._leave(job, finish)
-        except IndexFullError as error:
-            self._give_up(error)
-
-    def _leave(self, job: Job, finish: Finish) -> None:
+        """See `Speculator.leave`; while nothing is drafted, an index of one's own does not hear of it."""
         self._sources.leave(job, finish)
-        if not self._sources.live:
+        for keys in (self._met, self._entered):
+            keys[keys == np.uint64(job.key)] = _NOBODY  # if it comes back, it is met anew
+        if self._full or not self._sources.live:
             return
-        request = job.request
-        text = self._text(request.id, request.prompt, job.known[len(request.prompt) :])
-        rest = job.known[len(request.prompt) + text.num_tokens :]
-        self._index.append(np.array([text.handle]), np.array([text.num_tokens]), np.array([0, len(rest)]), rest)
-        text.num_tokens += len(rest)
-        self._keys[self._keys == np.uint64(job.key)] = _NOBODY  # if it comes back, it is met anew
-        # Its next chunk may be another instance's, and come back with what was said there.
-        if finish in ("stop", "length") or self._shared:
-            self._index.stop_request(text.handle)
-            self._keys[self._handles == text.handle] = _NOBODY
-            del self._texts[request.id]
+        self._left.append((job.request, job.known, finish in ("stop", "length")))
+        if self._shared:  # others draft from it meanwhile
+            try:
+                self._settle()
+            except IndexFullError as error:
+                self._give_up(error)
+
+    def _settle(self) -> None:
+        """Give the index what left since it was asked last."""
+        for request, known, done in self._left:
+            text = self._text(request.id, request.prompt, known[len(request.prompt) :])
+            rest = known[len(request.prompt) + text.num_tokens :]
+            self._index.append(np.array([text.handle]), np.array([text.num_tokens]), np.array([0, len(rest)]), rest)
+            text.num_tokens += len(rest)
+            # With draft servers its next chunk may be another instance's, and come back with what was said there.
+            if done or self._shared:
+                self._index.stop_request(text.handle)
+                self._entered[self._handles == text.handle] = _NOBODY
+                del self._texts[request.id]
+        self._left.clear()
 
     def _give_up(self, error: IndexFullError) -> None:
         """Draft no more until there are new weights, which empty the index."""
@@ -188,19 +194,26 @@ class SuffixSpeculator:
         self._texts: dict[RequestId, _Text] = {}
         self._groups: set[int] = set()
         self._numbers = itertools.count()
-        self._keys.fill(_NOBODY)
+        self._left: list[tuple[ChunkRequest, TokenArray, bool]] = []
+        self._met.fill(_NOBODY)
+        self._entered.fill(_NOBODY)
 
     def _meet(self, table: SlotTable, slots: IntArray) -> None:
         """Find out which rows others have taken."""
-        fresh = slots[self._keys[slots] != table.keys[slots]]
-        for slot in fresh.tolist() if self._sources.live else ():
+        fresh = slots[self._met[slots] != table.keys[slots]]
+        if len(fresh):
+            self._met[fresh] = table.keys[fresh]
+            self.policy.start(fresh.astype(np.int64))
+
+    def _enter(self, table: SlotTable, slots: IntArray) -> None:
+        """Look up, or start, the texts of rows that others have taken since drafts were last made."""
+        fresh = slots[self._entered[slots] != table.keys[slots]]
+        for slot in fresh.tolist():
             id = RequestId(int(table.groups[slot]), int(table.samples[slot]))
             prompt, length = int(table.prompts[slot]), int(table.length[slot])
             text = self._text(id, table.tokens[slot, :prompt], table.tokens[slot, prompt:length])
             self._handles[slot], self._num_tokens[slot] = text.handle, text.num_tokens
-        if len(fresh):
-            self._keys[fresh] = table.keys[fresh]
-            self.policy.start(fresh.astype(np.int64))
+        self._entered[fresh] = table.keys[fresh]
 
     def _text(self, id: RequestId, prompt: TokenArray, said: TokenArray) -> _Text:
         if id not in self._texts:

@@ -1,0 +1,83 @@
+"""The models that rollouts are decoded with.
+
+The larger one has random weights, and text that can be drafted all the same: its embedding is louder than what its
+layers add to it, and the row of its output for the successor of a token, in a fixed cycle of all tokens, points along
+that token's embedding. At temperature 1 a token is followed by its successor about FOLLOW of the time, by any other one
+else. What a response has said is therefore said again by its siblings; all arithmetic of a model of this size is done.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from sestina.models.shape import ModelShape
+from sestina.models.weights import random_weights, write_model
+
+BUILT_IN_MODEL = Path("assets/sums")
+FOLLOW = 0.95
+LOUD = 250.0
+"""Times the usual deviation, of the embedding."""
+
+SHAPE_60M = ModelShape(
+    vocab_size=64, hidden_size=640, num_layers=14, num_heads=10, num_kv_heads=2, head_size=64, ffn_size=1792,
+    max_positions=1024, rope_theta=10000.0, norm_eps=1e-6, tied=False,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A model, and the rollouts it decodes."""
+
+    name: str
+    write: Callable[[Path], Path]
+    """Returns the directory of the model, written into the folder given unless it lies elsewhere."""
+    vocab_size: int
+    batches: tuple[int, ...]
+    whole_rollout: int | None
+    """The batch at which all responses run together, and grouped drafts are to gain; None where no gain is asked."""
+    median_tokens: int
+    most_tokens: int
+    waves: int
+    """Responses over the batch."""
+    turns: int
+
+
+def write_chain(folder: Path) -> Path:
+    """Write the model of 60 M parameters."""
+    tensors = random_weights(SHAPE_60M, seed=1)
+    embedding = tensors["model.embed_tokens.weight"]
+    embedding *= LOUD
+    order = torch.randperm(SHAPE_60M.vocab_size, generator=torch.Generator().manual_seed(2))
+    gain = math.log(FOLLOW / (1 - FOLLOW) * SHAPE_60M.vocab_size)
+    head = torch.empty_like(embedding)
+    towards = embedding / embedding.norm(dim=1, keepdim=True)
+    head[order.roll(-1)] = towards[order] * gain / math.sqrt(SHAPE_60M.hidden_size)
+    write_model(folder, SHAPE_60M, (tensors | {"lm_head.weight": head}).items())
+    return folder
+
+
+BUILT_IN = Subject(
+    name="built-in model",
+    write=lambda folder: BUILT_IN_MODEL,
+    vocab_size=80,
+    batches=(1, 4, 16, 64, 128),
+    whole_rollout=None,
+    median_tokens=48,
+    most_tokens=400,
+    waves=4,
+    turns=3,
+)
+CHAIN = Subject(
+    name="60 M parameters",
+    write=write_chain,
+    vocab_size=SHAPE_60M.vocab_size,
+    batches=(1, 8, 64),
+    whole_rollout=8,
+    median_tokens=40,
+    most_tokens=192,
+    waves=1,
+    turns=1,
+)

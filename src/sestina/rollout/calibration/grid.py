@@ -1,0 +1,58 @@
+"""The points of a calibration: powers of two of the batch, contexts four times as long each, the paper's lengths."""
+
+from dataclasses import dataclass
+
+from sestina.rollout.config import TorchEngineConfig
+from sestina.rollout.pages import PAGE_TOKENS
+
+LENGTHS = (3, 7, 11, 15)
+"""Draft tokens of a sequence (EfficientRollout; algorithms-and-numbers E-B)."""
+
+MOST_BATCH = 128
+SHORTEST_TOKENS = 64
+ROOM_TOKENS = 128
+"""What sequences grow by while their points are measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One batch of one context; its plain step, and the draft lengths there is room for."""
+
+    batch: int
+    sequence_tokens: int
+    lengths: tuple[int, ...]
+
+
+def cells_of(engine: TorchEngineConfig, *, max_context_tokens: int) -> tuple[list[Cell], list[str]]:
+    """Return what fits an engine, and in words what does not."""
+    cells: list[Cell] = []
+    left_out: list[str] = []
+    for tokens in _contexts(max_context_tokens):
+        for batch in _batches(engine.max_running):
+            name = f"batch {batch} of {tokens} tokens"
+            held = batch * (tokens + ROOM_TOKENS + PAGE_TOKENS)
+            if held > engine.kv_capacity_tokens:
+                left_out.append(f"{name}: {held} KV tokens, the engine holds {engine.kv_capacity_tokens}")
+                continue
+            lengths = tuple(g for g in LENGTHS if batch * (g + 1) <= engine.max_step_tokens)
+            cells.append(Cell(batch=batch, sequence_tokens=tokens, lengths=lengths))
+            left_out += [
+                f"{name}, {g} draft tokens: {batch * (g + 1)} rows, a step holds {engine.max_step_tokens}"
+                for g in LENGTHS
+                if g not in lengths
+            ]
+    return cells, left_out
+
+
+def _batches(most: int) -> list[int]:
+    most = min(most, MOST_BATCH)
+    return [1 << power for power in range(most.bit_length())]
+
+
+def _contexts(most: int) -> list[int]:
+    contexts: list[int] = []
+    tokens = SHORTEST_TOKENS
+    while tokens + ROOM_TOKENS <= most:
+        contexts.append(tokens)
+        tokens *= 4
+    return contexts

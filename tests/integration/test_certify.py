@@ -1,0 +1,59 @@
+"""launch/certify.py on a small model: what passes, and what its exit code says of a side that is spoilt."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from sestina.models.shape import read_shape
+from sestina.models.weights import read_weights, write_tensors
+from tests.integration.worlds import ROOT, arguments, small_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return small_model(tmp_path_factory.mktemp("model"))
+
+
+def certify(folder, model, *further, **changes):
+    small = {"reward.path": None, "rollout.max_new_tokens": 32, **changes}
+    overrides = arguments(folder / "run", model, small, base=("+exp=quickstart",))
+    command = [sys.executable, str(ROOT / "launch/certify.py"), *overrides, *further]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    found = folder / "out/certificates/quickstart.json"
+    return done, json.loads(found.read_text()) if found.exists() else None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_is_certified_by_equality_or_by_its_distributions(dtype, model, tmp_path):
+    done, found = certify(tmp_path, model, **{"rollout.engine.dtype": dtype, "trainer.max_logprob_diff": 0.05})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert found["passed"]
+    assert {check["arm"] for check in found["checks"]} == {
+        "chunks and migration",
+        "drafts",
+        "drafts, chunks and migration",
+    }
+    assert (tmp_path / "out/certificates/quickstart.md").read_text().startswith("# Certificate: PASSED\n")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_corrupted_weights_on_one_side_fail(dtype, model, tmp_path):
+    spoilt = tmp_path / "spoilt"
+    shutil.copytree(model, spoilt)
+    tensors = read_weights(spoilt, read_shape(spoilt))
+    tensors["model.layers.0.mlp.down_proj.weight"] *= 3.0
+    write_tensors(spoilt, tensors.items())
+    done, found = certify(tmp_path, model, f"--tested-model={spoilt}", **{"rollout.engine.dtype": dtype})
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert not found["passed"]
+    assert "# Certificate: FAILED" in done.stdout
+
+
+def test_a_model_of_another_shape_is_refused(model, tmp_path):
+    done, found = certify(tmp_path, model, f"--tested-model={ROOT / 'assets/sums'}")
+    assert done.returncode == 2
+    assert "of another shape than" in done.stderr
+    assert found is None

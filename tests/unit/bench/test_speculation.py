@@ -1,0 +1,81 @@
+"""The race and its figures, on a small model whose text can be drafted."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sestina.bench.speculation import measure, subjects, ways_of
+from sestina.bench.speculation.asked import requests_of
+from sestina.bench.speculation.race import engine_of, race
+from sestina.bench.speculation.subjects import BUILT_IN, CHAIN, SHAPE_60M, write_chain
+from sestina.core.errors import RunError
+from sestina.models.shape import read_shape
+from sestina.models.weights import read_weights
+from tests.unit.bench.helpers import by_name
+
+SMALL = dataclasses.replace(CHAIN, name="chain", batches=(1, 8), median_tokens=40)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The larger model's text from one of fewer layers."""
+    monkeypatch.setattr(
+        subjects, "SHAPE_60M", dataclasses.replace(SHAPE_60M, num_layers=1, hidden_size=64, ffn_size=64)
+    )
+
+
+def test_every_source_is_raced_always_and_adaptively():
+    assert list(ways_of(["self", "grouped"])) == [
+        "none",
+        "self, always",
+        "self, adaptive",
+        "grouped, always",
+        "grouped, adaptive",
+    ]
+    assert not ways_of(["self"])["self, always"].guard
+    assert ways_of(["self"])["self, adaptive"].guard
+
+
+def test_lengths_are_forced_and_their_tail_is_heavy():
+    lengths = [r.max_new_tokens for turn in range(40) for r in requests_of(CHAIN, 64, turn)]
+    assert min(lengths) >= 4
+    assert max(lengths) == CHAIN.most_tokens
+    assert np.median(lengths) == pytest.approx(CHAIN.median_tokens, rel=0.2)
+    assert np.mean(lengths) > 1.15 * np.median(lengths)
+    assert len(requests_of(CHAIN, 1, 0)) == 4
+    assert len({r.id for r in requests_of(BUILT_IN, 128, 0)}) == 512
+
+
+def test_figures_say_what_is_asked_of_which(small):
+    lines = []
+    found = by_name(measure(lines.append, [SMALL]))
+    adaptive, over = "chain, batch 8: grouped, adaptive", "over none, by CPU time, median"
+    assert found[f"{adaptive} {over}"].must == ">= 1.3"
+    assert found[f"chain, batch 1: grouped, adaptive {over}"].must == ">= 0.98"
+    assert found[f"chain, batch 8: grouped, always {over}"].must is None
+    assert found["chain, batch 8: grouped, always, acceptance length"].value > 1.3
+    assert found["chain, batch 8: none"].value > 0
+    assert [line.split(":")[0] for line in lines] == ["chain, batch 1", "chain, batch 8"]
+
+
+def test_another_token_ends_the_race(small, tmp_path):
+    model = write_chain(tmp_path / "one")
+    way = ways_of(["grouped"])["grouped, always"]
+    engines = {"none": engine_of(model, way, 8), "grouped, always": engine_of(model, way, 8)}
+    requests = requests_of(SMALL, 8, 0)
+    assert race(engines, requests)["none"].num_tokens == sum(r.max_new_tokens for r in requests)
+    engines["grouped, always"].load_weights(1, spoilt(model))
+    with pytest.raises(RunError, match="grouped, always: response g0/s"):
+        race(engines, requests)
+
+
+def spoilt(model: Path):
+    tensors = read_weights(model, read_shape(model))
+    tensors["lm_head.weight"] = tensors["lm_head.weight"].flip(0)
+    return tensors
+
+
+def test_the_larger_model_has_60_million_parameters():
+    assert SHAPE_60M.num_parameters == pytest.approx(60e6, rel=0.05)

@@ -10,7 +10,7 @@ from sestina.core.ids import RequestId
 from sestina.core.records import Finish
 from sestina.core.units import Seconds, TokenArray
 from sestina.drafting.drafts import DraftBuffers
-from sestina.drafting.index import DraftSettings, IndexSettings, SuffixIndex
+from sestina.drafting.index import MAX_DRAFT_TOKENS, DraftSettings, IndexSettings, SuffixIndex
 from sestina.policies.drafting.cost import StepCost
 from sestina.policies.drafting.policy import DraftPolicy
 from sestina.policies.drafting.step import StepOutcome, StepPlan, StepView
@@ -91,7 +91,8 @@ class SuffixSpeculator:
         if not plan.speculate:
             return None
         self._read(table, slots)
-        wanted = np.minimum(plan.lengths * plan.paths, view.limits).astype(np.int32)
+        most = np.minimum(view.limits, MAX_DRAFT_TOKENS)
+        wanted = np.minimum(plan.lengths * plan.paths, most).astype(np.int32)
         paths = DraftSettings(top_k=plan.paths, min_token_prob=self._config.min_token_prob)
         return _padded(self._index.draft(self._handles[slots], wanted, paths), trees=plan.paths > 1)
 

@@ -22,10 +22,16 @@ def unsupported(config: RunConfig) -> list[str]:
                 f"rollout ranks, each of which starts one server on its own node; at most {cluster.gpus_per_node} GPUs "
                 "(cluster.gpus_per_node) are"
             )
-    if config.draft.source != "none" and config.rollout.engine.kind != "torch":
+    engine, source = config.rollout.engine, config.draft.source
+    if source != "none" and engine.kind == "sglang" and engine.device == "cuda":
         lines.append(
-            f"draft.source: '{config.draft.source}' is not carried by rollout.engine.kind "
-            f"'{config.rollout.engine.kind}'; only the embedded engine verifies drafts"
+            f"draft.source: '{source}' is not carried by rollout.engine.kind 'sglang' on rollout.engine.device 'cuda': "
+            "SGLang's attention and graphs for GPUs take no draft of any length; only those on 'cpu', and the embedded "
+            "engine, verify drafts"
+        )
+    if engine.kind == "sglang" and source not in ("none", "self", "grouped"):
+        lines.append(
+            f"draft.source: '{source}' is not carried by rollout.engine.kind 'sglang'; only 'self' and 'grouped' are"
         )
     return lines
 

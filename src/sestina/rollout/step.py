@@ -36,6 +36,11 @@ class Step:
         """[S] row of the slot table of each row that draws a token."""
         return self.slots if self.sampled is None else self.slots[self.sampled]
 
+    @property
+    def rows(self) -> IntArray:
+        """[requests that draw] how many rows of the step each has."""
+        return np.ones_like(self.requests) if self.drafts is None else self.drafts.counts + 1
+
 
 def lay_out(decoding: IntArray, drafts: Drafts | None, prefills: list[tuple[Job, int]], table: SlotTable) -> Step:
     """Write a plan as rows: one per decoding request and drafted token, then the tokens of each prefill."""

@@ -6,11 +6,14 @@ own. Here the seed is the request's noise key, always in use, and the noise is o
 
 # pyright: reportMissingImports=false
 
+import numpy as np
 import torch
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from torch import Tensor
 
+from sestina.core.units import LogprobArray, TokenArray
 from sestina.rollout.noise_torch import exponentials
+from sestina.rollout.step import Step
 
 
 def register() -> None:
@@ -28,6 +31,28 @@ def draw(logprobs: Tensor, keys: Tensor, positions: Tensor) -> Tensor:
     """
     arrival = exponentials(keys, positions, logprobs.shape[1]).log() - logprobs.double()
     return arrival.argmin(-1, keepdim=True)
+
+
+def draw_step(logits: Tensor, sampling, step: Step) -> tuple[TokenArray, LogprobArray]:
+    """Return the tokens that a step's rows draw, each by its request's key and temperature, and their logprobs."""
+    of = torch.from_numpy(np.arange(len(step.rows)).repeat(step.rows))
+    return draw_rows(
+        logits,
+        temperatures=sampling.temperatures[of],
+        greedy=sampling.top_ks[of] == 1,  # how SGLang says that the temperature is 0
+        keys=sampling.sampling_seed[of],
+        positions=torch.from_numpy(step.positions),
+    )
+
+
+def draw_rows(
+    logits: Tensor, *, temperatures: Tensor, greedy: Tensor, keys: Tensor, positions: Tensor
+) -> tuple[TokenArray, LogprobArray]:
+    """Return [R] tokens and logprobs of [R, V] logits, as SGLang's sampler and `draw` come to them."""
+    probs = (logits.float() / temperatures).softmax(-1)
+    tokens = torch.where(greedy, probs.argmax(-1), draw(probs.double().log(), keys, positions)[:, 0])
+    logprobs = probs.gather(1, tokens[:, None])[:, 0].log()
+    return tokens.int().numpy(), logprobs.numpy()
 
 
 def _keep_keys(info, _cls, batch, *_):

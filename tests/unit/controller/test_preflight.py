@@ -105,3 +105,18 @@ def test_everything_wrong_with_files_comes_together(model):
     assert "the tokenizer has 100 tokens, the model's vocabulary 80" in text
     assert "did you mean 'even'?" in text
     assert "rollout.max_new_tokens: 900 is not allowed with data.max_prompt_tokens 128" in text
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "said"),
+    [
+        ("sglang", "cpu", ()),
+        ("sglang_cuda", "cuda", ("draft.source: 'grouped' is not carried by rollout.engine.kind 'sglang' on",)),
+        ("torch", "cpu", ()),
+    ],
+)
+def test_drafts_are_carried_where_they_were_verified(model, engine, device, said):
+    found = inspected(f"rollout/engine={engine}", f"trainer.device={device}", f"model.path={model}", "draft=grouped")
+    drafts = [line for line in found.unsupported if line.startswith("draft.")]
+    assert len(drafts) == len(said)
+    assert all(line.startswith(start) for line, start in zip(drafts, said, strict=True))

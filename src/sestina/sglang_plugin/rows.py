@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sestina.core.ids import RequestId
+from sestina.core.ids import GroupId, RequestId
 from sestina.core.records import ChunkRequest, Finish
 from sestina.rollout.drafts import IntArray
 from sestina.rollout.job import Job
@@ -16,7 +16,8 @@ from sestina.rollout.slots import SlotTable
 
 Leave = Callable[[Job, Finish], None]
 
-_NOBODY = -1
+OTHERS: GroupId = 1 << 62
+"""From here on, groups of requests that no rollout rank has asked for, or that come twice at once."""
 
 
 class Rows:
@@ -69,13 +70,12 @@ class Rows:
         return slot
 
     def _chunk(self, request: Any) -> ChunkRequest:
-        """Return what the rollout rank has asked for; a request of another is a group of its own."""
         asked = np.array(request.origin_input_ids, np.int32)
         budget, own = request.sampling_params.max_new_tokens, request.sampling_params.custom_params
-        if own is None:
-            who = Whose(group=-next(self._occupants), sample=0, prompt_tokens=len(asked), max_new_tokens=budget)
-        else:
-            who = Whose(**own)
+        who = Whose(**own) if own else None
+        if who is None or RequestId(who.group, who.sample) in {job.request.id for job in self._jobs.values()}:
+            group = OTHERS + next(self._occupants)
+            who = Whose(group=group, sample=0, prompt_tokens=len(asked), max_new_tokens=budget)
         return ChunkRequest(
             id=RequestId(who.group, who.sample),
             prompt=asked[: who.prompt_tokens],

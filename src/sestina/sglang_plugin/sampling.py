@@ -6,14 +6,12 @@ own. Here the seed is the request's noise key, always in use, and the noise is o
 
 # pyright: reportMissingImports=false
 
-import numpy as np
 import torch
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from torch import Tensor
 
 from sestina.core.units import LogprobArray, TokenArray
 from sestina.rollout.noise_torch import exponentials
-from sestina.rollout.step import Step
 
 
 def register() -> None:
@@ -33,15 +31,18 @@ def draw(logprobs: Tensor, keys: Tensor, positions: Tensor) -> Tensor:
     return arrival.argmin(-1, keepdim=True)
 
 
-def draw_step(logits: Tensor, sampling, step: Step) -> tuple[TokenArray, LogprobArray]:
-    """Return the tokens that a step's rows draw, each by its request's key and temperature, and their logprobs."""
-    of = torch.from_numpy(np.arange(len(step.rows)).repeat(step.rows))
+def draw_requests(logits: Tensor, sampling, rows: Tensor, positions: Tensor) -> tuple[TokenArray, LogprobArray]:
+    """Return the tokens that `rows` [requests] of each draw by its key and temperature, and their logprobs.
+
+    Unlike SGLang's sampler this draws the same in a batch of greedy and other requests.
+    """
+    of = torch.arange(len(rows)).repeat_interleave(rows)
     return draw_rows(
         logits,
         temperatures=sampling.temperatures[of],
         greedy=sampling.top_ks[of] == 1,  # how SGLang says that the temperature is 0
         keys=sampling.sampling_seed[of],
-        positions=torch.from_numpy(step.positions),
+        positions=positions,
     )
 
 

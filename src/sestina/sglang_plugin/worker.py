@@ -15,9 +15,10 @@ import torch
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
 
+from sestina.core.errors import EngineError
 from sestina.core.units import LogprobArray, Seconds, TokenArray
 from sestina.policies.drafting.cost import StepCost
-from sestina.rollout.drafts import Drafts, IntArray
+from sestina.rollout.drafts import Drafts
 from sestina.rollout.sglang.drafting import ENVIRONMENT, ServerDrafts
 from sestina.rollout.speculation.costs import measure
 from sestina.rollout.speculation.speculator import Outcome
@@ -26,7 +27,7 @@ from sestina.rollout.step import Step, lay_out
 from sestina.rollout.verify import Verified, verify
 from sestina.sglang_plugin.passes import Passes
 from sestina.sglang_plugin.rows import Rows
-from sestina.sglang_plugin.sampling import draw_step
+from sestina.sglang_plugin.sampling import draw_requests
 from sestina.sglang_plugin.speculation import VerifyInput
 
 MOST_MEASURED_ROWS = 256
@@ -71,7 +72,17 @@ class DraftingWorker(BaseSpecWorker):
         if batch.forward_mode.is_decode():
             return self._decode(batch)
         self._ended_s = None
-        result = self._target_worker.forward_batch_generation(batch)
+        return self._prefill(batch)
+
+    def _prefill(self, batch) -> GenerationBatchResult:
+        for request in batch.reqs:
+            self._rows.give_back(request.rid, stopped=False)  # retracted, and back before the others' next step
+        result = self._target_worker.forward_batch_generation(batch, is_verify=True)  # that is: draws nothing
+        logits = result.logits_output.next_token_logits
+        one = torch.ones(len(batch.reqs), dtype=torch.int64)
+        tokens, logprobs = draw_requests(logits, batch.sampling_info, one, batch.seq_lens - 1)
+        result.next_token_ids = torch.from_numpy(tokens)
+        result.logits_output.next_token_logprobs = torch.from_numpy(logprobs)
         result.new_seq_lens, result.next_draft_input = batch.seq_lens, VerifyInput()
         return result
 
@@ -80,9 +91,11 @@ class DraftingWorker(BaseSpecWorker):
         began_s = self._ended_s or time.perf_counter()
         if self._cost is None:
             self.clear_cache_pool()  # weights came without a flush
-        step = self._plan(self._rows.follow(batch.reqs))
+        step = self._plan(batch)
         logits_output = self._passes.run(batch, step, self._rows)
-        verified = self._verify(step, *draw_step(logits_output.next_token_logits, batch.sampling_info, step))
+        rows, positions = torch.from_numpy(step.rows).long(), torch.from_numpy(step.positions)
+        drawn = draw_requests(logits_output.next_token_logits, batch.sampling_info, rows, positions)
+        verified = self._verify(step, *drawn)
         if step.branches is not None:
             self._passes.keep_path(step, verified, self._rows)
         self._ended_s = time.perf_counter()
@@ -91,9 +104,12 @@ class DraftingWorker(BaseSpecWorker):
         _count(batch.reqs, step, verified)
         return _result(batch, verified, logits_output)
 
-    def _plan(self, slots: IntArray) -> Step:
-        """Lay the next step out, with the drafts that pay."""
-        table = self._rows.table
+    def _plan(self, batch) -> Step:
+        """Lay the next step out, with the drafts that pay; raises EngineError when SGLang and the rows disagree."""
+        table, slots = self._rows.table, self._rows.follow(batch.reqs)
+        if (table.computed[slots] != batch.seq_lens_cpu.numpy()).any():
+            has, known = batch.seq_lens_cpu.tolist(), table.computed[slots].tolist()
+            raise EngineError(f"SGLang has computed {has} tokens, of requests whose rows have {known}")
         room = table.limit[slots] - table.length[slots] - 1
         drafts = self._speculator.propose(table, slots, np.minimum(room, self._drafts.most_tokens))
         if drafts is not None and not drafts.counts.any():

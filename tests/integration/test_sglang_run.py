@@ -43,7 +43,7 @@ def serves(process):
 
 def test_a_run_on_a_server_that_drafts_is_the_same_run(tmp_path, model, embedded):
     """Weights of two steps, chunks of 16 tokens; what was drafted is in the metrics."""
-    drafts = {"draft__source": "grouped", "draft__length": "fixed", "draft__guard": "false", "draft__min_token_prob": 0}
+    drafts = {"draft__source": "self", "draft__length": "fixed", "draft__guard": "false", "draft__min_token_prob": 0}
     one = {**TWO, "rollout__num_instances": 1, "rollout__engine__python": PYTHON}
     run = train(tmp_path / "run", model, (*BASE, "rollout.engine=sglang"), **one, **drafts)
     assert run.code == 0, run.output

@@ -44,7 +44,7 @@ def write(folder):
     return folder
 
 
-def start(folder, config=CONFIG):
+def start(folder, config=CONFIG, draft=None):
     if not PYTHON.exists():
         pytest.fail(f"{PYTHON} is missing; run `make sglang`")
     return SGLangEngine(
@@ -55,4 +55,5 @@ def start(folder, config=CONFIG):
         max_context_tokens=CONTEXT_TOKENS,
         seed=SEED,
         stop_token=STOP,
+        draft=draft,
     )

@@ -39,3 +39,16 @@ def test_a_run_on_servers_is_the_run_on_embedded_engines(tmp_path, model, embedd
 
 def serves(process):
     return "sestina.sglang_plugin.serve" in process.cmdline()
+
+
+def test_a_run_on_a_server_that_drafts_is_the_same_run(tmp_path, model, embedded):
+    """Weights of two steps, chunks of 16 tokens; what was drafted is in the metrics."""
+    drafts = {"draft__source": "self", "draft__length": "fixed", "draft__guard": "false", "draft__min_token_prob": 0}
+    one = {**TWO, "rollout__num_instances": 1, "rollout__engine__python": PYTHON}
+    run = train(tmp_path / "run", model, (*BASE, "rollout.engine=sglang"), **one, **drafts)
+    assert run.code == 0, run.output
+    assert run.metric("rollout/tokens_crc32") == embedded.metric("rollout/tokens_crc32")
+    assert max(run.metric("train/train_rollout_logprob_abs_diff")) < 1e-5
+    assert min(run.metric("spec/drafted_tokens")) > 0
+    assert max(run.metric("spec/accepted_tokens")) > 0
+    assert max(run.metric("spec/acceptance_length")) > 1

@@ -22,10 +22,16 @@ def unsupported(config: RunConfig) -> list[str]:
                 f"rollout ranks, each of which starts one server on its own node; at most {cluster.gpus_per_node} GPUs "
                 "(cluster.gpus_per_node) are"
             )
-    if config.draft.source != "none" and config.rollout.engine.kind != "torch":
+    engine, source = config.rollout.engine, config.draft.source
+    if source != "none" and engine.kind == "sglang" and engine.device == "cuda":
         lines.append(
-            f"draft.source: '{config.draft.source}' is not carried by rollout.engine.kind "
-            f"'{config.rollout.engine.kind}'; only the embedded engine verifies drafts"
+            f"draft.source: '{source}' is not carried by rollout.engine.kind 'sglang' on rollout.engine.device 'cuda': "
+            "SGLang's attention and graphs for GPUs take no draft of any length; only those on 'cpu', and the embedded "
+            "engine, verify drafts"
+        )
+    if engine.kind == "sglang" and source not in ("none", "self", "grouped"):
+        lines.append(
+            f"draft.source: '{source}' is not carried by rollout.engine.kind 'sglang'; only 'self' and 'grouped' are"
         )
     if config.rollout.kv_pool.kind != "none" and config.rollout.engine.kind != "torch":
         lines.append(
@@ -33,7 +39,31 @@ def unsupported(config: RunConfig) -> list[str]:
             f"'{config.rollout.engine.kind}', whose server keeps its keys and values to itself; only the embedded "
             "engine's pages can be moved"
         )
-    return lines
+    return lines + [
+        f"{key}: {value} is not carried {where}; {instead}" for key, value, where, instead in _unmet(config)
+    ]
+
+
+def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
+    """Return pairs of settings that nobody has brought together: (key, value, with what, what is)."""
+    rollout, draft = config.rollout, config.draft
+    sglang, pool = rollout.engine.kind == "sglang", rollout.kv_pool.kind != "none"
+    asynchronous, simulated = config.run.mode == "async", config.sim is not None
+    servers = ("draft.servers", draft.servers)
+    of_sglang, of_async = "by rollout.engine.kind 'sglang'", "by run.mode 'async'"
+    pairs = (
+        (sglang and draft.servers, *servers, of_sglang, "0 is"),
+        (sglang and draft.calibration, "draft.calibration", draft.calibration, of_sglang, "null is"),
+        (asynchronous and draft.servers, *servers, of_async, "0 is"),
+        (asynchronous and pool, "rollout.kv_pool.kind", repr(rollout.kv_pool.kind), of_async, "'none' is"),
+        (simulated and draft.servers, *servers, "by an emulation", "0 is"),
+        (simulated and asynchronous, "run.mode", "'async'", "by an emulation", "'sync' is"),
+        (
+            rollout.forced_lengths_from and draft.acceptance == "rejection",
+            *("draft.acceptance", "'rejection'", "with rollout.forced_lengths_from", "'coupled' is"),
+        ),
+    )
+    return [(key, value, where, instead) for met, key, value, where, instead in pairs if met]
 
 
 def _with(shape: ShapeConfig) -> str:

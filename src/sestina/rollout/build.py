@@ -91,6 +91,7 @@ def build_engine(
                 max_context_tokens=config.max_context_tokens,
                 seed=config.seed,
                 stop_token=config.stop_token,
+                draft=None if config.draft.source == "none" else config.draft,
             )
         case _:
             assert_never(config.engine)

@@ -36,6 +36,11 @@ class Step:
         """[S] row of the slot table of each row that draws a token."""
         return self.slots if self.sampled is None else self.slots[self.sampled]
 
+    @property
+    def rows(self) -> IntArray:
+        """[requests that draw] how many rows of the step each has."""
+        return np.ones_like(self.requests) if self.drafts is None else self.drafts.counts + 1
+
 
 def rows_of(slots: IntArray, cells: IntArray) -> Step:
     """Return a step of one row for each slot, at that cell, which draws what follows."""

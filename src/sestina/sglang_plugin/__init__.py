@@ -4,6 +4,10 @@ serve.py      starts a server as a child of a rollout rank
 standins.py   CPU: stands in for libraries that exist for CUDA alone
 attention.py  CPU: decodes a batch at once
 sampling.py   any device: draws tokens with the noise of core.noise, as the embedded engine does
+speculation.py  CPU: the algorithm that is asked for where drafts are set
+worker.py       its decode step: drafts, a forward pass, verification
+rows.py         who runs, as rows of the embedded engine's slot table
+passes.py       forward passes over such rows
 
 SGLang finds `activate` by its entry point (setup.py) in each of its processes. It was written against SUPPORTED, and
 touches functions that no version promises to keep.
@@ -12,6 +16,7 @@ touches functions that no version promises to keep.
 import os
 
 from sestina.rollout.sglang import ON_CPU
+from sestina.rollout.sglang.drafting import ENVIRONMENT
 
 
 def activate() -> None:
@@ -23,3 +28,7 @@ def activate() -> None:
         from sestina.sglang_plugin import attention  # noqa: PLC0415
 
         attention.register()
+    if ENVIRONMENT in os.environ:
+        from sestina.sglang_plugin import speculation  # noqa: PLC0415
+
+        speculation.register()

@@ -10,6 +10,7 @@ import torch
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from torch import Tensor
 
+from sestina.core.units import LogprobArray, TokenArray
 from sestina.rollout.noise_torch import exponentials
 
 
@@ -28,6 +29,31 @@ def draw(logprobs: Tensor, keys: Tensor, positions: Tensor) -> Tensor:
     """
     arrival = exponentials(keys, positions, logprobs.shape[1]).log() - logprobs.double()
     return arrival.argmin(-1, keepdim=True)
+
+
+def draw_requests(logits: Tensor, sampling, rows: Tensor, positions: Tensor) -> tuple[TokenArray, LogprobArray]:
+    """Return the tokens that `rows` [requests] of each draw by its key and temperature, and their logprobs.
+
+    Unlike SGLang's sampler this draws the same in a batch of greedy and other requests.
+    """
+    of = torch.arange(len(rows)).repeat_interleave(rows)
+    return draw_rows(
+        logits,
+        temperatures=sampling.temperatures[of],
+        greedy=sampling.top_ks[of] == 1,  # how SGLang says that the temperature is 0
+        keys=sampling.sampling_seed[of],
+        positions=positions,
+    )
+
+
+def draw_rows(
+    logits: Tensor, *, temperatures: Tensor, greedy: Tensor, keys: Tensor, positions: Tensor
+) -> tuple[TokenArray, LogprobArray]:
+    """Return [R] tokens and logprobs of [R, V] logits, as SGLang's sampler and `draw` come to them."""
+    probs = (logits.float() / temperatures).softmax(-1)
+    tokens = torch.where(greedy, probs.argmax(-1), draw(probs.double().log(), keys, positions)[:, 0])
+    logprobs = probs.gather(1, tokens[:, None])[:, 0].log()
+    return tokens.int().numpy(), logprobs.numpy()
 
 
 def _keep_keys(info, _cls, batch, *_):

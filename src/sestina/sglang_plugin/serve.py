@@ -12,6 +12,7 @@ import sys
 from typing import NoReturn
 
 from sestina.rollout.sglang import ON_CPU, SUPPORTED
+from sestina.rollout.sglang.drafting import ENVIRONMENT
 from sestina.transport.parent import end_with_parent
 
 if os.environ.get(ON_CPU) == "1":
@@ -35,6 +36,8 @@ def main() -> None:
     else:
         if found != SUPPORTED:
             _refuse(f"has SGLang {found}")
+    if ENVIRONMENT in os.environ:
+        _check_index()
 
     from sglang.launch_server import run_server  # noqa: PLC0415 - only the first process serves
     from sglang.srt.plugins import load_plugins  # noqa: PLC0415
@@ -46,6 +49,17 @@ def main() -> None:
         run_server(prepare_server_args(sys.argv[1:]))
     finally:
         kill_process_tree(os.getpid(), include_parent=False)
+
+
+def _check_index() -> None:
+    try:
+        import sestina.drafting.index  # noqa: F401, PLC0415 - whether this Python can load what another has built
+    except ImportError as error:
+        sys.stderr.write(
+            f"{sys.executable} cannot load Sestina's suffix index ({error}); with drafts SGLang's Python must be of "
+            "the version that Sestina is built for; set rollout.engine.python, or draft=none\n"
+        )
+        sys.exit(2)
 
 
 def _refuse(what: str) -> NoReturn:

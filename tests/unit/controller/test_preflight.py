@@ -131,3 +131,39 @@ def test_a_pool_is_not_carried_by_sglang(model, tmp_path):
         "rollout.kv_pool.kind: 'local' is not carried by rollout.engine.kind 'sglang', whose server keeps its keys and "
         "values to itself; only the embedded engine's pages can be moved",
     )
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "said"),
+    [
+        ("sglang", "cpu", ()),
+        ("sglang_cuda", "cuda", ("draft.source: 'grouped' is not carried by rollout.engine.kind 'sglang' on",)),
+        ("torch", "cpu", ()),
+    ],
+)
+def test_drafts_are_carried_where_they_were_verified(model, engine, device, said):
+    found = inspected(f"rollout/engine={engine}", f"trainer.device={device}", f"model.path={model}", "draft=grouped")
+    drafts = [line for line in found.unsupported if line.startswith("draft.")]
+    assert len(drafts) == len(said)
+    assert all(line.startswith(start) for line, start in zip(drafts, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            ("run.mode=async", "draft=grouped", "draft.servers=1"),
+            "draft.servers: 1 is not carried by run.mode 'async'; 0 is",
+        ),
+        (
+            ("run.mode=async", "rollout/kv_pool=local"),
+            "rollout.kv_pool.kind: 'local' is not carried by run.mode 'async'; 'none' is",
+        ),
+        (
+            ("rollout/engine=sglang", "draft=grouped", "draft.servers=2"),
+            "draft.servers: 2 is not carried by rollout.engine.kind 'sglang'; 0 is",
+        ),
+    ],
+)
+def test_what_nobody_has_brought_together_is_refused(model, overrides, said):
+    assert said in inspected(*overrides, f"model.path={model}").unsupported

@@ -14,16 +14,19 @@ from sestina.core.ids import RequestId
 from sestina.core.noise import request_key
 from sestina.core.records import ChunkRequest
 from sestina.rollout.config import SGLangEngineConfig
+from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.relay import _buckets
 from sestina.rollout.sglang.server import free_ports, server_command, server_environment
 from sestina.rollout.sglang.wire import (
     finish_of,
     generate_body,
     parse_reply,
+    result_of,
     signed,
     tokens_of,
     version_of,
 )
+from sestina.rollout.speculation.config import DraftConfig
 from tests.conftest import lively_weights, make_shape
 
 CHUNK = ChunkRequest(
@@ -56,6 +59,11 @@ CONFIG = SGLangEngineConfig(
 )
 
 
+DRAFT = DraftConfig(
+    source="grouped", length="mba", toggle="always", guard=True, max_tokens=8, paths=1, min_token_prob=0.1
+)
+
+
 def reply(tokens, kind="length", versions=(("2", 0, 2),)):
     spans = [{"version": v, "start": a, "end": b} for v, a, b in versions]
     meta = {
@@ -82,6 +90,7 @@ def test_a_chunk_asks_for_what_is_left_of_it():
         "stop_token_ids": [2],
         "sampling_seed": signed(request_key(9, CHUNK.id)),
         "stream_interval": 10,
+        "custom_params": {"group": 3, "sample": 1, "prompt_tokens": 2, "max_new_tokens": 10},
     }
     assert second["max_new_tokens"] == 2
 
@@ -123,16 +132,17 @@ def test_tokens_of_other_weights_are_refused():
 def test_a_server_is_no_rank_and_no_step():
     environment = server_environment(
         dataclasses.replace(CONFIG, device="cpu"),
+        None,
         {"PMI_RANK": "1", "PMIX_ID": "2", "SLURM_JOB_ID": "3", "PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0"},
     )
     assert {"PMI_RANK", "PMIX_ID", "SLURM_JOB_ID"}.isdisjoint(environment)
     assert environment["PATH"] == "/bin"
     assert environment["CUDA_VISIBLE_DEVICES"] == ""
-    assert server_environment(CONFIG, {"CUDA_VISIBLE_DEVICES": "0,1"})["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert server_environment(CONFIG, None, {"CUDA_VISIBLE_DEVICES": "0,1"})["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
 def test_the_command_on_a_gpu_and_on_a_cpu():
-    words = server_command(CONFIG, Path("model"), 30000, 30001)
+    words = server_command(CONFIG, None, Path("model"), 30000, 30001)
     assert words[:3] == ["env/bin/python", "-m", "sestina.sglang_plugin.serve"]
     assert words[words.index("--tp-size") + 1] == "8"
     assert "--enable-deterministic-inference" in words
@@ -140,14 +150,38 @@ def test_the_command_on_a_gpu_and_on_a_cpu():
     assert words[words.index("--mem-fraction-static") + 1] == "0.85"
     assert {"--attn-dp-size", "--ep-size"}.isdisjoint(words)
     assert words[-2:] == ["--chunked-prefill-size", "8192"]
-    spread = server_command(dataclasses.replace(CONFIG, data_parallel=4, expert_parallel=2), Path("model"), 1, 2)
+    spread = server_command(dataclasses.replace(CONFIG, data_parallel=4, expert_parallel=2), None, Path("model"), 1, 2)
     assert spread[spread.index("--attn-dp-size") + 1] == "4"
     assert spread[spread.index("--ep-size") + 1] == "2"
     on_cpu = dataclasses.replace(CONFIG, device="cpu", deterministic=False, kv_capacity_tokens=4096)
-    words = server_command(on_cpu, Path("model"), 30000, 30001)
+    words = server_command(on_cpu, None, Path("model"), 30000, 30001)
     assert words[words.index("--attention-backend") + 1] == "sestina_cpu"
     assert words[words.index("--max-total-tokens") + 1] == "4096"
     assert {"--enable-deterministic-inference", "--mem-fraction-static"}.isdisjoint(words)
+    assert "--speculative-algorithm" not in words
+
+
+@pytest.mark.parametrize(("paths", "most"), [(1, 8), (3, 24), (9, 64)])
+def test_a_server_that_drafts_has_room_for_it_beside_the_chunks(paths, most):
+    """Every running request may hold two steps' drafts, and a page that is not full."""
+    drafts = ServerDrafts(config=dataclasses.replace(DRAFT, paths=paths), max_context_tokens=99, stop_token=2)
+    config = dataclasses.replace(CONFIG, device="cpu", kv_capacity_tokens=4096, max_running=4, page_tokens=16)
+    words = server_command(config, drafts, Path("model"), 1, 2)
+    assert words[words.index("--speculative-algorithm") + 1] == "SESTINA"
+    assert words[words.index("--speculative-num-draft-tokens") + 1] == str(most + 1)
+    room = int(words[words.index("--max-total-tokens") + 1]) - 4096
+    assert room >= 4 * (2 * (most + 1) + 15)
+    environment = server_environment(config, drafts, {})
+    assert ServerDrafts.from_environment(environment["SESTINA_DRAFTS"]) == drafts
+
+
+def test_a_reply_says_what_was_drafted():
+    """As the mean over the steps, of which 7 accepted 5 of 23."""
+    meta = json.loads(reply([8, 9]))
+    meta["meta_info"] |= {"spec_num_correct_drafts": 5, "spec_verify_ct": 7, "spec_cap_length": 23 / 7}
+    found = parse_reply(json.dumps(meta).encode())
+    result = result_of(found, CHUNK, 2, submitted_s=0, started_s=0, finished_s=0)
+    assert (result.drafted_tokens, result.accepted_tokens) == (23, 5)
 
 
 def test_ports_are_different_ones():

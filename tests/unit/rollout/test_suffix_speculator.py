@@ -70,6 +70,25 @@ def test_no_policy_and_no_source_changes_a_token(config, requests, plain):
     assert same(outputs(finish(engine, requests)), plain)
 
 
+class Watched(SuffixSpeculator):
+    trees = 0
+
+    def propose(self, table, slots, most):
+        drafts = super().propose(table, slots, most)
+        self.trees += drafts is not None and drafts.parents is not None
+        return drafts
+
+
+@pytest.mark.parametrize("length", ["fixed", "aimd"])
+def test_more_than_one_path_makes_trees(length, requests, plain):
+    """Up to what the index drafts at once, however many paths of whatever length are asked for."""
+    config = dataclasses.replace(EAGER, length=length, max_tokens=64, paths=3)
+    speculator = Watched(config, vocab_size=SHAPE.vocab_size, num_slots=16)
+    engine = make_engine(SHAPE, dull_weights(), speculator=speculator)
+    assert same(outputs(finish(engine, requests)), plain)
+    assert speculator.trees
+
+
 @pytest.mark.parametrize("changes", [{}, {"kv_capacity_tokens": 512}, {"max_running": 3}])
 def test_chunks_and_preemption_go_on_where_the_index_is(changes, requests, plain):
     engine, _ = drafting(EAGER, **changes)

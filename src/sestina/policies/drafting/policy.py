@@ -20,6 +20,7 @@ PROBED: frozenset[Reason] = frozenset(("no-length", "batch", "roofline", "slower
 class DraftPolicy:
     """One per engine. Deterministic: equal calls give equal plans.
 
+    Drafts have `paths` paths or as many more as the length policy says; probes have one.
     Without a guard the toggle alone decides, and no plain or probing steps are interspersed.
     """
 
@@ -30,11 +31,13 @@ class DraftPolicy:
         *,
         cost: StepCost,
         max_length: int,
+        paths: int = 1,
         guard: GuardSettings | None = None,
     ) -> None:
         self._lengths = lengths
         self._toggle = toggle
         self._max_length = max_length
+        self._paths = paths
         self.cost = MeasuredCost(cost)
         self.acceptance = Acceptance(max_length=max_length)
         self._forecaster = Forecaster(self.cost, self.acceptance)
@@ -65,7 +68,7 @@ class DraftPolicy:
         """Decide the next step, of at least one request."""
         chosen = self._lengths.choose(view, self.acceptance, self.cost)
         limits = np.minimum(view.limits, self._max_length)
-        wanted = Lengths(lengths=np.minimum(chosen.lengths, limits), paths=chosen.paths)
+        wanted = Lengths(lengths=np.minimum(chosen.lengths, limits), paths=max(chosen.paths, self._paths))
         expected = self._forecaster(view, wanted.lengths, wanted.paths)
         reason = self._judge(view, wanted, limits, expected)
         if reason in PROBED and self._guard is not None:

@@ -5,6 +5,7 @@ life.py     one server from its start to its end
 server.py   the server's process: its command, its environment, its log
 client.py   the HTTP calls, each with its status checked
 wire.py     a chunk as SGLang's request, SGLang's reply as a result; no I/O
+drafting.py  what a server that drafts is told
 relay.py    weights: from this rank to the processes of its server
 
 What runs inside the server is sestina.sglang_plugin.

@@ -21,8 +21,10 @@ from sestina.models.weights import check_tensors
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.engine import check_chunk
 from sestina.rollout.sglang.calls import Calls, Flight
+from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.keeper import Keeper
 from sestina.rollout.sglang.tally import Tally
+from sestina.rollout.speculation.config import DraftConfig
 
 
 class SGLangEngine:
@@ -38,8 +40,11 @@ class SGLangEngine:
         max_context_tokens: int,
         seed: int,
         stop_token: int,
+        draft: DraftConfig | None = None,
     ) -> None:
+        drafts = draft and ServerDrafts(config=draft, max_context_tokens=max_context_tokens, stop_token=stop_token)
         self._config = config
+        self._room_tokens = drafts.room_tokens(config) if drafts else 0
         self._shape = shape
         self._max_context_tokens = max_context_tokens
         self._version: Version | None = None
@@ -48,7 +53,7 @@ class SGLangEngine:
         self._tally = Tally()
         self._loop = asyncio.new_event_loop()
         try:
-            self._keeper = self._loop.run_until_complete(Keeper.begin(config, model, log))
+            self._keeper = self._loop.run_until_complete(Keeper.begin(config, drafts, model, log))
         except EngineError:
             self._loop.close()
             raise
@@ -75,7 +80,7 @@ class SGLangEngine:
             request,
             vocab_size=self._shape.vocab_size,
             max_context_tokens=self._max_context_tokens,
-            kv_capacity_tokens=self._keeper.life.info.max_total_num_tokens,
+            kv_capacity_tokens=self._capacity_tokens,
         )
         flight = Flight(chunk=request, submitted_s=time.monotonic())
         self._flights[request.id] = flight
@@ -120,7 +125,7 @@ class SGLangEngine:
     def info(self) -> EngineInfo:
         """See `Engine.info`."""
         return EngineInfo(
-            kv_capacity_tokens=self._keeper.life.info.max_total_num_tokens,
+            kv_capacity_tokens=self._capacity_tokens,
             page_tokens=self._keeper.life.info.page_size,
             max_running=self._config.max_running,
             batch_invariant=self._config.deterministic,
@@ -128,7 +133,7 @@ class SGLangEngine:
 
     def load(self) -> EngineLoad:
         """See `Engine.load`; what the server said of itself is at most some seconds old."""
-        return self._tally.load(self._keeper)
+        return self._tally.load(self._keeper, self._capacity_tokens)
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -136,6 +141,10 @@ class SGLangEngine:
         self._loop.run_until_complete(self._calls.close())
         self._loop.run_until_complete(self._keeper.end())
         self._loop.close()
+
+    @property
+    def _capacity_tokens(self) -> int:
+        return self._keeper.life.info.max_total_num_tokens - self._room_tokens
 
     def _look_away(self) -> None:
         """No step comes for a while, and without steps a look under way would find its time over."""

@@ -17,6 +17,7 @@ from sestina.core.units import Seconds, Version
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.sglang.client import ServerLoad, ServerLostError
 from sestina.rollout.sglang.disk import send_by_disk
+from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.life import Life
 
 _log = logging.getLogger(__name__)
@@ -28,22 +29,24 @@ LOOK_S: Seconds = 1.0
 class Keeper:
     """One server at any time; `begin` starts the first. Use within one event loop."""
 
-    def __init__(self, config: SGLangEngineConfig, model: Path, log: Path, life: Life) -> None:
+    def __init__(
+        self, config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, log: Path, life: Life
+    ) -> None:
         self.life = life
         self.load = ServerLoad()
         """What the server said of itself at the last look."""
         self.looks = 0
         self.restarts = 0
-        self._config = config
+        self._config, self._drafts = config, drafts
         self._model, self._log = model, log
         self._weights: tuple[Version, Mapping[str, Tensor]] | None = None
         self._refused = False
         self._renewal = asyncio.Lock()
 
     @classmethod
-    async def begin(cls, config: SGLangEngineConfig, model: Path, log: Path) -> "Keeper":
+    async def begin(cls, config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, log: Path) -> "Keeper":
         """Start a server; raises EngineError when it does not come up."""
-        return cls(config, model, log, await Life.begin(config, model, log))
+        return cls(config, drafts, model, log, await Life.begin(config, drafts, model, log))
 
     async def ready(self) -> Life:
         """Return the server once it is there and has its weights."""
@@ -70,7 +73,7 @@ class Keeper:
             while True:
                 self._count(why)
                 await self.life.end()
-                self.life = await Life.begin(self._config, self._model, self._log)
+                self.life = await Life.begin(self._config, self._drafts, self._model, self._log)
                 try:
                     return await self._deliver()
                 except ServerLostError as error:

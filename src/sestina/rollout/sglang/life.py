@@ -10,6 +10,7 @@ from sestina.core.units import Seconds
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.sglang import SUPPORTED
 from sestina.rollout.sglang.client import ServerInfo, SGLangClient
+from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.relay import Relay, open_relay
 from sestina.rollout.sglang.server import ServerProcess
 
@@ -28,13 +29,13 @@ class Life:
         """None where weights go by disk."""
 
     @classmethod
-    async def begin(cls, config: SGLangEngineConfig, model: Path, log: Path) -> "Life":
+    async def begin(cls, config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, log: Path) -> "Life":
         """Start a server and return when it can take weights.
 
         Raises EngineError with the end of its log when it ends before that, or is not ready in time.
         """
         async with AsyncExitStack() as started:
-            process = ServerProcess(config, model, log)
+            process = ServerProcess(config, drafts, model, log)
             started.callback(process.kill)
             client = await started.enter_async_context(SGLangClient(process.port))
             try:

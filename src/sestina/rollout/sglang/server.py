@@ -14,6 +14,7 @@ from sestina.core.errors import EngineError
 from sestina.core.units import Seconds
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.sglang import ON_CPU
+from sestina.rollout.sglang.drafting import ALGORITHM, ServerDrafts
 
 SOURCE = Path(sestina.__file__).parent.parent
 """SGLang's Python reads this package from here; nothing is installed beside SGLang."""
@@ -27,7 +28,9 @@ _NOT_FOR_CHILDREN = ("PMI_", "PMIX_", "SLURM_", "MPI_", "MPICH_", "OMPI_", "HYDR
 _LOG_LINES = 12
 
 
-def server_command(config: SGLangEngineConfig, model: Path, port: int, distributed_port: int) -> list[str]:
+def server_command(
+    config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, port: int, distributed_port: int
+) -> list[str]:
     """Return the call that starts a server without weights, which come with the first update; pure."""
     arguments = {
         "model-path": model,
@@ -45,7 +48,7 @@ def server_command(config: SGLangEngineConfig, model: Path, port: int, distribut
         "log-level-http": "warning",
     }
     if config.kv_capacity_tokens:
-        arguments["max-total-tokens"] = config.kv_capacity_tokens
+        arguments["max-total-tokens"] = config.kv_capacity_tokens + (drafts.room_tokens(config) if drafts else 0)
     if config.device == "cuda":
         arguments["mem-fraction-static"] = config.memory_fraction
     if config.data_parallel > 1:
@@ -54,6 +57,13 @@ def server_command(config: SGLangEngineConfig, model: Path, port: int, distribut
         arguments["ep-size"] = config.expert_parallel
     if config.device == "cpu":
         arguments["attention-backend"] = "sestina_cpu"
+    if drafts:
+        arguments |= {
+            "speculative-algorithm": ALGORITHM,
+            "speculative-num-draft-tokens": drafts.most_tokens + 1,
+            "speculative-num-steps": 1,
+            "speculative-eagle-topk": 1,
+        }
     flags = ["--skip-tokenizer-init", "--disable-overlap-schedule", "--skip-server-warmup"]
     if config.device == "cpu":
         flags.append("--sleep-on-idle")  # its scheduler would take a whole core from the trainer
@@ -63,7 +73,9 @@ def server_command(config: SGLangEngineConfig, model: Path, port: int, distribut
     return [str(config.python), "-m", "sestina.sglang_plugin.serve", *named, *flags, *config.extra_args]
 
 
-def server_environment(config: SGLangEngineConfig, environment: Mapping[str, str]) -> dict[str, str]:
+def server_environment(
+    config: SGLangEngineConfig, drafts: ServerDrafts | None, environment: Mapping[str, str]
+) -> dict[str, str]:
     """Return a server's environment: this one's without what would make it take part in this MPI world; pure."""
     kept = {name: value for name, value in environment.items() if not name.startswith(_NOT_FOR_CHILDREN)}
     fixed = {
@@ -74,24 +86,26 @@ def server_environment(config: SGLangEngineConfig, environment: Mapping[str, str
     }
     if config.device == "cpu":
         fixed |= {ON_CPU: "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    if drafts:
+        fixed |= drafts.to_environment()
     return kept | fixed
 
 
 class ServerProcess:
     """A server under way, and its log. Ends with this process."""
 
-    def __init__(self, config: SGLangEngineConfig, model: Path, log: Path) -> None:
+    def __init__(self, config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, log: Path) -> None:
         self.log = log
         self.port, distributed_port = free_ports(2)
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = server_command(config, model, self.port, distributed_port)
+        command = server_command(config, drafts, model, self.port, distributed_port)
         with log.open("ab") as output:
             output.write(f"\n--- {time.strftime('%F %T')}: {' '.join(command)}\n".encode())
             output.flush()
             try:
                 self._process = subprocess.Popen(
                     command,
-                    env=server_environment(config, os.environ),
+                    env=server_environment(config, drafts, os.environ),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

@@ -10,6 +10,7 @@ from sestina.core.errors import EngineError
 from sestina.core.noise import request_key
 from sestina.core.records import ChunkRequest, ChunkResult, Finish
 from sestina.core.units import LogprobArray, Seconds, TokenArray, Version
+from sestina.rollout.sglang.drafting import whose
 
 
 class FinishReason(msgspec.Struct):
@@ -36,6 +37,10 @@ class MetaInfo(msgspec.Struct):
     num_retractions: int = 0
     output_token_logprobs: list[tuple[float, int, Any]] = []
     weight_versions: list[VersionSpan] = []
+    spec_num_correct_drafts: int = 0
+    spec_verify_ct: int = 0
+    spec_cap_length: float = 0.0
+    """Drafted tokens over `spec_verify_ct` steps, as sestina.sglang_plugin counts them."""
 
 
 class Refusal(msgspec.Struct):
@@ -81,6 +86,7 @@ def _sampling(chunk: ChunkRequest, seed: int, stop_token: int) -> dict[str, obje
         "stop_token_ids": [stop_token],
         "sampling_seed": signed(request_key(seed, chunk.id)),
         "stream_interval": chunk.max_new_tokens,  # its first token is sent, and then its end
+        "custom_params": whose(chunk),
     }
 
 
@@ -158,4 +164,6 @@ def result_of(
         prefilled_tokens=known - meta.cached_tokens if len(tokens) else 0,
         cached_tokens=meta.cached_tokens,
         preemptions=meta.num_retractions,
+        drafted_tokens=round(meta.spec_cap_length * meta.spec_verify_ct),
+        accepted_tokens=meta.spec_num_correct_drafts,
     )

@@ -25,6 +25,7 @@ def build_policy(config: DraftConfig, cost: StepCost, num_slots: int) -> DraftPo
         _toggle(config, cost, num_slots),
         cost=cost,
         max_length=config.max_tokens,
+        paths=config.paths,
         guard=GuardSettings() if config.guard else None,
     )
 

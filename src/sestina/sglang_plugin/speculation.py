@@ -1,0 +1,61 @@
+"""The speculative algorithm that SGLang is asked for where drafts are set; its worker is DraftingWorker."""
+
+# pyright: reportMissingImports=false
+
+from sglang.srt.speculative.spec_info import SpecInput, SpecInputType, SpeculativeAlgorithm
+from sglang.srt.speculative.spec_registry import CustomSpecAlgo
+
+from sestina.rollout.drafts import Branches
+from sestina.rollout.sglang.drafting import ALGORITHM
+
+
+class SuffixDrafts(CustomSpecAlgo):
+    """Drafts are looked up: there is no drafting model, and none of its state."""
+
+    def has_draft_kv(self) -> bool:
+        """Drafts are verified where their keys and values stay."""
+        return False
+
+    # SGLang asks algorithms of its own for these three, and has forgotten them in the class for others'.
+
+    def carries_draft_hidden_states(self) -> bool:
+        """No model, no hidden states."""
+        return False
+
+    def need_topk(self) -> bool:
+        """No model, no distribution."""
+        return False
+
+    def create_future_map(self, *args, **kwargs):
+        """As SGLang's own algorithms."""
+        return SpeculativeAlgorithm.create_future_map(self, *args, **kwargs)
+
+
+class VerifyInput(SpecInput):
+    """What SGLang passes from the worker to the attention with a forward pass; also what it keeps between two."""
+
+    def __init__(self, *, positions=None, rows=None, branches: Branches | None = None) -> None:
+        super().__init__(SpecInputType.NGRAM_VERIFY)
+        self.positions = positions
+        """[rows of all requests] in the text, for the model"""
+        self.rows = rows
+        """[requests] rows of each: its last known token and what is drafted after it"""
+        self.branches = branches
+        """What rows of trees see behind their last known token; None: rows see what lies before them."""
+        self.draft_token_num = 0 if rows is None else int(rows.max())
+
+    def filter_batch(self, *_, **__) -> None:
+        """Nothing is kept between two steps: the worker knows who runs."""
+
+    def merge_batch(self, *_, **__) -> None:
+        """As `filter_batch`."""
+
+
+def register() -> None:
+    """Let `--speculative-algorithm` name it."""
+
+    @SpeculativeAlgorithm.register(ALGORITHM, supports_overlap=False, spec_class=SuffixDrafts)
+    def _worker(_server_args):
+        from sestina.sglang_plugin.worker import DraftingWorker  # noqa: PLC0415 - only the scheduler's process has one
+
+        return DraftingWorker

@@ -62,7 +62,7 @@ class Rows:
         chunk, table = self._chunk(request), self.table
         occupant = next(self._occupants)  # also tells a request from its own earlier stay in the row
         known = np.array([*request.origin_input_ids, *request.output_ids], np.int32)
-        job = Job(request=chunk, key=occupant, submitted_s=time.monotonic(), known=known)
+        job = Job(request=chunk, key=occupant, submitted_s=time.monotonic(), version=0, known=known)
         job.slot = slot = table.take(chunk, known, limit=job.limit, key=occupant)
         table.computed[slot] = len(known) - 1
         self.pool[slot] = request.kv.req_pool_idx

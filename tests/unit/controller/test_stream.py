@@ -43,7 +43,15 @@ def make_feed(config):
         for n in range(30)
     ]
     return Feed(
-        config, Materials(shape=None, tokenizer=None, prompts=prompts, eval_prompts=[], lengths=RecordedLengths())
+        config,
+        Materials(
+            shape=None,
+            tokenizer=None,
+            prompts=prompts,
+            eval_prompts=[],
+            lengths=RecordedLengths(),
+            forced=RecordedLengths(),
+        ),
     )
 
 

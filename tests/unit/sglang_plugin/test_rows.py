@@ -101,7 +101,7 @@ def test_requests_of_others_are_groups_of_their_own_that_can_be_drafted(rows):
     )
     speculator = SuffixSpeculator(draft, vocab_size=20, num_slots=3)
     for slot in slots:
-        speculator._text(RequestId(int(rows.table.groups[slot]), 0), np.array([5, 6], np.int32))
+        speculator._text(RequestId(int(rows.table.groups[slot]), 0), np.array([5, 6], np.int32), np.zeros(0, np.int32))
     assert len(speculator._index.groups) == 3
 
 

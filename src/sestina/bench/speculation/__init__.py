@@ -9,7 +9,6 @@ import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args
 
 import torch
 
@@ -22,7 +21,8 @@ from sestina.rollout.speculation.config import DraftConfig, Source
 from sestina.telemetry.measurements import Figure
 
 LEAST_ADAPTIVE, LEAST_GROUPED = 0.98, 1.3
-SOURCES: tuple[Source, ...] = tuple(source for source in get_args(Source) if source != "none")
+SOURCES: tuple[Source, ...] = ("self", "grouped")
+"""Quantised drafts have a bench of their own, and a rollout alone has no history."""
 
 
 def ways_of(sources: Sequence[Source]) -> dict[str, DraftConfig]:

@@ -35,7 +35,7 @@ test: $(DEV) ## the fast tests
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not sglang and not slurm and not gpu" --timeout=240 $(ARGS)
 
 test-slow: $(DEV) ## the tests that take minutes
-	$(BIN)/pytest -m "slow and not sglang and not slurm and not gpu" $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile -m "slow and not sglang and not slurm and not gpu" $(ARGS)
 
 test-all: $(DEV) $(SGLANG)/.ready ## every test that needs no GPU and no SLURM
 	$(BIN)/pytest -m "not slurm and not gpu" $(ARGS)

@@ -68,7 +68,8 @@ def make_bench(folder, *, batches=3, **shape):
 
 
 def as_arrays(batch):
-    return {name: getattr(batch, name) for name in batch.__struct_fields__}
+    fields = {name: getattr(batch, name) for name in batch.__struct_fields__}
+    return {name: array for name, array in fields.items() if array is not None}
 
 
 def make_batch(model, seed, groups=8, samples=4):

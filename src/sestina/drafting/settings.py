@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 MEMORY_LIMIT_BYTES = 1 << 34
 
+LONGEST_MATCH, SHORTEST_MATCH = 7, 3
+"""Tokens of the end of a text that are looked for in histories (RhymeRL, R-B)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSettings:

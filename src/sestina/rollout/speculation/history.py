@@ -10,14 +10,11 @@ from sestina.core.ids import GroupId
 from sestina.core.units import TokenArray
 from sestina.drafting.drafts import DraftBuffers
 from sestina.drafting.errors import IndexFullError, NotFoundError
-from sestina.drafting.settings import DraftSettings, IndexSettings
+from sestina.drafting.settings import LONGEST_MATCH, DraftSettings, IndexSettings
 from sestina.rollout.drafts import IntArray
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.shelf import Shelf
 from sestina.rollout.speculation.tally import Tally
-
-LONGEST_MATCH, SHORTEST_MATCH = 7, 3
-"""Tokens of the end of a text that are looked for (R-B)."""
 
 _NOBODY = np.uint64(0)
 _UNFOLLOWED = -1

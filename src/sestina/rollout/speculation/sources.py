@@ -1,7 +1,7 @@
 """Which source each draft of a step comes from, and what became of it: live texts, histories, or the better of both."""
 
 from collections import Counter
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,16 +10,18 @@ from sestina.core.ids import EVAL_GROUPS
 from sestina.core.records import Finish
 from sestina.core.units import Seconds
 from sestina.drafting.drafts import DraftBuffers
-from sestina.drafting.settings import DraftSettings
+from sestina.drafting.settings import SHORTEST_MATCH, DraftSettings
 from sestina.policies.drafting.step import StepPlan, StepView
 from sestina.rollout.drafts import IntArray
 from sestina.rollout.job import Job
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.desk import DraftDesk
-from sestina.rollout.speculation.history import SHORTEST_MATCH, HistoryDrafts, settings_of
 from sestina.rollout.speculation.speculator import Outcome
 from sestina.rollout.speculation.tally import StepCounts, Tally
+
+if TYPE_CHECKING:
+    from sestina.rollout.speculation.history import HistoryDrafts
 
 T = TypeVar("T", bound=np.generic)
 Planned: TypeAlias = tuple[StepView, StepPlan]
@@ -34,8 +36,7 @@ class Sources:
         self._tally = desk.tally = Tally(tuple(names), max_length=config.max_tokens)
         self._history: HistoryDrafts | None = None
         if "history" in names:
-            settings = settings_of(vocab_size, alone=not self.live)
-            self._history = HistoryDrafts(settings, num_slots=num_slots, tally=self._tally)
+            self._history = _history(vocab_size, num_slots, self._tally, alone=not self.live)
             desk.take_history = self._history.take
         self._finished: Counter[int] = Counter()
         """Responses that have finished here, by group."""
@@ -106,6 +107,13 @@ class Sources:
                 siblings=np.array([self._finished[group] for group in groups[rows].tolist()], np.int64),
             )
         )
+
+
+def _history(vocab_size: int, num_slots: int, tally: Tally, *, alone: bool) -> "HistoryDrafts":
+    # SGLang's servers, which draft without it, have not what it imports.
+    from sestina.rollout.speculation.history import HistoryDrafts, settings_of  # noqa: PLC0415
+
+    return HistoryDrafts(settings_of(vocab_size, alone=alone), num_slots=num_slots, tally=tally)
 
 
 def _of_history(settings: DraftSettings) -> DraftSettings:

@@ -9,23 +9,26 @@ from sestina.policies.planner import build_planner
 from sestina.telemetry.journal import read_journal
 from sestina.telemetry.replay import replay
 from sestina.telemetry.traces import read_chunks, read_requests
-from tests.integration.worlds import BASE, SLOWLY, finish, pid_of, small_model, train, training, wait_for
+from tests.integration.worlds import BASE, finish, pid_of, small_model, train, training, wait_for
 
 pytestmark = pytest.mark.mpi
 
 ASYNC = {"run__mode": "async", "run__steps": 3}
 STEPS, ETA = 5, 1
+CHUNK_TOKENS = 400
 AHEAD = {
     **ASYNC,
-    **SLOWLY,
     "run__steps": STEPS,
-    "run__checkpoint_every": 1,
-    "run__keep_checkpoints": 9,
     "async__max_staleness": ETA,
     "rollout__num_instances": 1,
+    "rollout__max_new_tokens": CHUNK_TOKENS,
+    "rollout__chunk_tokens": CHUNK_TOKENS,
+    "rollout__engine__max_running": 4,
+    "rollout__engine__kv_capacity_tokens": 2048,
     "algorithm__minibatches": 1,
 }
-"""One response at a time: rollout takes longer than training, and is in the middle of one when weights come."""
+"""Whole responses, few at a time: rollout takes longer than training, and weights come in the middle of some."""
+KEPT = {**AHEAD, "run__checkpoint_every": 1, "run__keep_checkpoints": 9}
 PPO = (*BASE, "algorithm=ppo")
 
 
@@ -78,17 +81,17 @@ def check(run):
 @pytest.mark.slow
 def test_the_journal_of_overlapping_batches_replays(ahead):
     [segment] = read_journal(ahead.dir / "journal.jsonl")
-    assert replay(segment, build_planner("divided", chunk_tokens=5, seed=0)) is None
+    assert replay(segment, build_planner("divided", chunk_tokens=CHUNK_TOKENS, seed=0)) is None
 
 
 @pytest.mark.slow
 def test_a_killed_run_trains_on_every_group_once(tmp_path, model):
-    with training(tmp_path / "run", model, PPO, **AHEAD) as (process, run):
+    with training(tmp_path / "run", model, PPO, **KEPT) as (process, run):
         status = wait_for(process, run, lambda status: status.step >= 2)
         os.kill(pid_of(status, "controller"), signal.SIGKILL)
         finish(process, run)
     assert run.code != 0
-    again = train(tmp_path / "run", model, PPO, **AHEAD)
+    again = train(tmp_path / "run", model, PPO, **KEPT)
     assert again.code == 0, again.output
     assert "continuing from" in again.output
     check(again)
@@ -96,12 +99,12 @@ def test_a_killed_run_trains_on_every_group_once(tmp_path, model):
 
 @pytest.mark.slow
 def test_a_stopped_run_goes_on(tmp_path, model):
-    with training(tmp_path / "run", model, PPO, **AHEAD) as (process, run):
+    with training(tmp_path / "run", model, PPO, **KEPT) as (process, run):
         wait_for(process, run, lambda status: status.step >= 1)
         process.send_signal(signal.SIGINT)
         finish(process, run)
     assert run.code == 0, run.output
-    again = train(tmp_path / "run", model, PPO, **AHEAD)
+    again = train(tmp_path / "run", model, PPO, **KEPT)
     assert again.code == 0, again.output
     check(again)
 

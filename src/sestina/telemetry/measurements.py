@@ -63,7 +63,7 @@ def write_measurements(target: str, figures: Sequence[Figure], out: Path = Path(
         machine=this_machine(),
         commit=commit_of(Path.cwd()),
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        command=shlex.join(sys.orig_argv),
+        command=shlex.join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]]),
         figures=tuple(figures),
     )
     out.mkdir(parents=True, exist_ok=True)

@@ -63,6 +63,7 @@ def build_engine(
 
     An embedded engine is told the time by `clock`.
     """
+    desk = desk or DraftDesk()
     match config.engine:
         case TorchEngineConfig():
             from sestina.rollout.torch_engine import TorchEngine  # noqa: PLC0415
@@ -73,8 +74,8 @@ def build_engine(
                 max_context_tokens=config.max_context_tokens,
                 seed=config.seed,
                 stop_token=config.stop_token,
-                speculator=_speculator(config, config.engine, desk or DraftDesk()),
-                drafter=_drafter(config.draft),
+                speculator=_speculator(config, config.engine, desk),
+                drafter=_drafter(config.draft, desk),
                 cost=_cost(config, config.engine),
                 kv_pool=_kv_pool(config),
                 interruption=config.interruption,
@@ -106,12 +107,12 @@ def _speculator(config: InstanceConfig, engine: TorchEngineConfig, desk: DraftDe
     return SuffixSpeculator(config.draft, vocab_size=vocab_size, num_slots=engine.max_running, desk=desk)
 
 
-def _drafter(draft: DraftConfig) -> "BuildSpeculator | None":
+def _drafter(draft: DraftConfig, desk: DraftDesk) -> "BuildSpeculator | None":
     if draft.source != "quantized":
         return None
     from sestina.rollout.quantized.speculator import QuantizedSpeculator  # noqa: PLC0415
 
-    return partial(QuantizedSpeculator, draft)
+    return partial(QuantizedSpeculator, draft, desk=desk)
 
 
 def _kv_pool(config: InstanceConfig) -> LocalPool | None:

@@ -167,3 +167,16 @@ def test_costs_are_those_of_the_passes(monkeypatch, step_s, row_s):
         expected = step_s + row_s * (batch + drafted)
         assert cost.speculative_s(batch, 100, drafted=drafted, longest=8) == pytest.approx(expected)
     assert np.isclose(cost.plain_s(4, 100), step_s + 4 * row_s)
+
+
+def test_the_ladder_rises_with_rollouts_whose_drafts_are_accepted():
+    """Every rollout ends with new weights; greedy responses of a group are alike, so that nearly all is accepted."""
+    alike = make_requests(SHAPE, groups=2, samples=8, max_new_tokens=100, temperature=0.0)
+    engine, speculator = drafting(dataclasses.replace(EAGER, length="ladder", max_tokens=11))
+    lengths = []
+    for version in range(1, 5):
+        finish(engine, alike)
+        lengths.append(speculator._decisions.policy._lengths.length)
+        engine.load_weights(version, dull_weights())
+    assert lengths[0] == 5
+    assert lengths[-1] > 5

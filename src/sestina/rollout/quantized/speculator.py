@@ -1,5 +1,6 @@
 """Drafts by the model itself on rounded weights, in the target's KV cache."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +12,15 @@ from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.job import Job
 from sestina.rollout.ops import StepInputs, step_inputs
-from sestina.rollout.quantized.decisions import Decisions
 from sestina.rollout.quantized.model import QuantizedModel
 from sestina.rollout.quantized.rejection import Drawn, redraw
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.costs import measure
+from sestina.rollout.speculation.decisions import Decisions
+from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.host import Host
+from sestina.rollout.speculation.sources import Sources
 from sestina.rollout.speculation.speculator import Outcome
 from sestina.rollout.step import Step, rows_of
 
@@ -29,11 +32,13 @@ class QuantizedSpeculator:
     (`coupled`), or by rejection sampling.
     """
 
-    def __init__(self, config: DraftConfig, host: Host) -> None:
+    def __init__(self, config: DraftConfig, host: Host, desk: DraftDesk | None = None) -> None:
         self._host = host
         self._rejection = config.acceptance == "rejection"
         self._model = QuantizedModel(host.model, config.bits, config.weight_group)
         self._decisions = Decisions(config, host.num_slots)
+        self._sources = Sources(config, desk or DraftDesk(), vocab_size=0, num_slots=host.num_slots)
+        self._spent_s = 0.0
         self._cost: StepCost | None = None
         self._logits: list[Tensor] = []
         """By place, [requests that draft so far, V] of the last proposal; empty when drafts are coupled."""
@@ -48,18 +53,29 @@ class QuantizedSpeculator:
         self._model.renew()
         self._cost = self._cost or self._with_drafter(cost)
         self._decisions.begin(self._cost)
+        self._sources.begin()
 
     def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
         """See `Speculator.propose`; writes provisional KV."""
-        lengths = self._decisions.plan(table, slots, most)
-        return None if lengths is None else self._draft(table, slots, self._host.reserve(lengths))
+        began_s = time.perf_counter()
+        plan = self._decisions.plan(table, slots, most)
+        if plan is None:
+            self._sources.rest()
+            return None
+        lengths = plan.lengths.astype(np.int32)
+        drafts = self._draft(table, slots, self._host.reserve(lengths)) if plan.speculate else None
+        self._spent_s = time.perf_counter() - began_s
+        return drafts
 
     def learn(self, table: SlotTable, outcome: Outcome) -> None:
         """See `Speculator.learn`."""
+        self._sources.count(table, outcome, self._decisions.planned, self._spent_s)
         self._decisions.learn(table, outcome)
 
     def leave(self, job: Job, finish: Finish) -> None:
         """See `Speculator.leave`; nothing is kept of a text."""
+        self._sources.leave(job, finish)
+        self._decisions.leave(job)
 
     def draw(self, logits: Tensor, inputs: StepInputs, step: Step) -> tuple[Tensor, Tensor]:
         """See `ModelSpeculator.draw`."""

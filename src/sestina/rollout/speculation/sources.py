@@ -1,7 +1,7 @@
 """Which source each draft of a step comes from, and what became of it: live texts, histories, or the better of both."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +11,11 @@ from sestina.core.records import Finish
 from sestina.core.units import Seconds
 from sestina.drafting.drafts import DraftBuffers
 from sestina.drafting.settings import SHORTEST_MATCH, DraftSettings
-from sestina.policies.drafting.step import StepPlan, StepView
 from sestina.rollout.drafts import IntArray
 from sestina.rollout.job import Job
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.decisions import Planned
 from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.speculator import Outcome
 from sestina.rollout.speculation.tally import StepCounts, Tally
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sestina.rollout.speculation.history import HistoryDrafts
 
 T = TypeVar("T", bound=np.generic)
-Planned: TypeAlias = tuple[StepView, StepPlan]
 
 
 class Sources:
@@ -41,7 +40,8 @@ class Sources:
         self._finished: Counter[int] = Counter()
         """Responses that have finished here, by group."""
         self._resting = False
-        self._from: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._from: npt.NDArray[np.int64] = np.zeros(num_slots, np.int64)
+        """By request of the step, its source; of one source alone all are."""
 
     def rest(self) -> None:
         """The next step is not decided about."""
@@ -62,12 +62,10 @@ class Sources:
         """
         if self._history is None:
             assert live is not None, "without a history the drafts are given"
-            self._from = np.zeros(len(slots), np.int64)
             return live
         self._history.follow(table, slots)
         past = self._history.draft(slots, most, _of_history(settings))
         if live is None:
-            self._from = np.zeros(len(slots), np.int64)
             return past
         taken = _better(past, live)
         self._from = taken.astype(np.int64)

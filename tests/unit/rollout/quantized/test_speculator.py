@@ -12,6 +12,7 @@ from sestina.core.records import ChunkRequest
 from sestina.rollout.build import InstanceConfig, build_engine
 from sestina.rollout.quantized.speculator import QuantizedSpeculator
 from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.desk import DraftDesk
 from tests.conftest import lively_weights, make_shape
 from tests.unit.rollout.helpers import NOTHING, finish, finish_in_chunks, make_engine, make_requests, outputs, same
 from tests.unit.rollout.quantized.test_rejection import p_value
@@ -132,6 +133,7 @@ def kept(engine, slot, cells):
 
 
 def test_a_rank_builds_it_and_says_how_it_multiplies(requests, plain, tmp_path):
+    desk = DraftDesk()
     engine = build_engine(
         InstanceConfig(
             instance=0,
@@ -145,13 +147,18 @@ def test_a_rank_builds_it_and_says_how_it_multiplies(requests, plain, tmp_path):
             stop_token=1,
             weights_timeout_s=1,
             stop_s=1,
-        )
+        ),
+        desk,
     )
     engine.load_weights(0, lively_weights(SHAPE))
     results = finish(engine, requests)
     assert same(outputs(results), plain)
     assert sum(result.accepted_tokens for result in results.values()) > 0
     assert engine.info().drafter.startswith("4 bits, ")
+    told = desk.tally.take()
+    assert told.sources["quantized"].accepted_tokens == sum(result.accepted_tokens for result in results.values())
+    assert told.steps["on"] > 0
+    assert 0 < told.draft_s < told.step_s
     assert make_engine(SHAPE).info().drafter == ""
 
 

@@ -1,6 +1,7 @@
 """When to draft how much: the draft policy of one engine, asked for a step and told what came of it."""
 
 import time
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,13 +12,21 @@ from sestina.policies.drafting.lengths import Totals
 from sestina.policies.drafting.policy import DraftPolicy
 from sestina.policies.drafting.step import StepOutcome, StepPlan, StepView
 from sestina.rollout.drafts import IntArray
+from sestina.rollout.job import Job
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.policy import build_policy
 from sestina.rollout.speculation.speculator import Outcome
-from sestina.rollout.speculation.suffix import MOST_REST, SHARE
+
+Planned: TypeAlias = tuple[StepView, StepPlan]
 
 _NOBODY = np.uint64(0)
+
+SHARE = 0.0025
+"""Of a plain step's time, that deciding on it may take on average: after a decision against drafts, some steps pass."""
+
+MOST_REST = 128
+"""Steps that pass at most."""
 
 
 class Decisions:
@@ -28,7 +37,8 @@ class Decisions:
         self._num_slots = num_slots
         self._policy: DraftPolicy | None = None
         self._keys = np.full(num_slots, _NOBODY)
-        self._planned: tuple[StepView, StepPlan] | None = None
+        self.planned: Planned | None = None
+        """What was decided for the step under way; None when it was not decided about."""
         self._spent_s = 0.0
         self._rest = 0
         self._drafted = self._accepted = 0
@@ -47,8 +57,8 @@ class Decisions:
         self._policy.begin_rollout()
         self._drafted = self._accepted = 0
 
-    def plan(self, table: SlotTable, slots: IntArray, most: IntArray) -> IntArray | None:
-        """Return how many tokens to draft for the requests in these rows; None when it does not pay."""
+    def plan(self, table: SlotTable, slots: IntArray, most: IntArray) -> StepPlan | None:
+        """Decide on drafts of at most `most` [N] tokens for the requests in these rows [N]; None while at rest."""
         if self._rest:
             self._rest -= 1
             return None
@@ -61,24 +71,39 @@ class Decisions:
             kv_tokens=int(table.length[slots].sum()),
         )
         plan = self.policy.plan(view)
-        self._planned = view, plan
+        self.planned = view, plan
         self._spent_s = time.perf_counter() - began_s
-        return plan.lengths.astype(np.int32) if plan.speculate else None
+        return plan
+
+    def withdraw(self) -> None:
+        """What was decided is not carried out."""
+        self.planned = None
+
+    def leave(self, job: Job) -> None:
+        """A chunk has left the engine; if it comes back, it is met anew."""
+        self._keys[self._keys == np.uint64(job.key)] = _NOBODY
 
     def learn(self, table: SlotTable, outcome: Outcome) -> None:
         """Take in what a step came to; one that prefills too says nothing of the time that drafts take."""
         self._count(table, outcome)
-        planned, self._planned = self._planned, None
-        if planned is None or outcome.step.prefills:
+        planned, self.planned = self.planned, None
+        if planned is None:
             return
         began_s = time.perf_counter()
         view, plan = planned
+        if outcome.step.prefills:
+            if not plan.speculate:
+                self._relax(self._spent_s, outcome.seconds)
+            return
         # Without drafts the step would not have waited for the decision.
         seconds = outcome.seconds if plan.speculate else max(outcome.seconds - self._spent_s, 0.0)
         self.policy.learn(_account(view, plan, outcome, seconds))
-        if not plan.speculate and plan.reason != "control":
-            spent_s = self._spent_s + time.perf_counter() - began_s
-            self._rest = min(MOST_REST, int(spent_s / (SHARE * max(seconds, 1e-9))))
+        if not plan.speculate and plan.reason not in ("control", "no-room"):
+            self._relax(self._spent_s + time.perf_counter() - began_s, seconds)
+
+    def _relax(self, spent_s: Seconds, step_s: Seconds) -> None:
+        """Let so many steps pass that deciding takes no more than its share of their time."""
+        self._rest = min(MOST_REST, int(spent_s / (SHARE * max(step_s, 1e-9))))
 
     def _meet(self, table: SlotTable, slots: IntArray) -> None:
         """Tell the policy of rows that others have taken."""
@@ -97,14 +122,15 @@ class Decisions:
 
 
 def _account(view: StepView, plan: StepPlan, outcome: Outcome, seconds: Seconds) -> StepOutcome:
+    """Return what a step came to, as policies take it; nodes of a tree beyond the planned length do not count."""
     drafts, verified = outcome.step.drafts, outcome.verified
     nothing = np.zeros(view.batch, np.int64)
-    drafted = nothing if drafts is None else drafts.counts.astype(np.int64)
+    drafted = nothing if drafts is None else np.minimum(drafts.counts, plan.lengths)
     return StepOutcome(
         view=view,
         plan=plan,
         drafted=drafted,
-        accepted=nothing if verified is None else verified.accepted.astype(np.int64),
-        draft_tokens=int(drafted.sum()),
+        accepted=nothing if verified is None else np.minimum(verified.accepted, drafted),
+        draft_tokens=0 if drafts is None else int(drafts.counts.sum()),
         seconds=seconds,
     )

@@ -10,6 +10,7 @@ from sestina.config.cluster_rules import CLUSTER_RULES
 from sestina.config.model_rules import MODEL_RULES
 from sestina.config.rule import Rule
 from sestina.config.schema import shown
+from sestina.config.server_rules import SERVER_RULES
 from sestina.data.sums import ANSWER_MARK
 from sestina.rollout.pages import PAGE_TOKENS, pages_for
 
@@ -120,14 +121,6 @@ def _same_device(trainer: str, engine: str) -> str | None:
     return f"{engine!r}: weights travel from one to the other" if trainer != engine else None
 
 
-def _cpu_takes_what_it_is_told(capacity_tokens: int, device: str) -> str | None:
-    return "at least 1, as a CPU has no memory of its own" if device == "cpu" and not capacity_tokens else None
-
-
-def _deterministic_on_cuda(deterministic: bool, device: str) -> str | None:
-    return "false: SGLang has those kernels for CUDA alone" if deterministic and device == "cpu" else None
-
-
 def _chunk_fills_a_page(chunk_tokens: int, kv_pool: str, scheduler: str) -> str | None:
     short = kv_pool == "local" and scheduler != "group" and chunk_tokens < PAGE_TOKENS
     return f"at least {PAGE_TOKENS}, a page of keys and values, which is what the pool moves" if short else None
@@ -135,10 +128,6 @@ def _chunk_fills_a_page(chunk_tokens: int, kv_pool: str, scheduler: str) -> str 
 
 def _ssd_has_a_folder(ssd_dir: object, ssd_bytes: int) -> str | None:
     return "a folder on a disk of the node's own, or ssd_bytes 0" if ssd_bytes and ssd_dir is None else None
-
-
-def _one_cpu(tensor_parallel: int, device: str) -> str | None:
-    return "1: the parallelism is over GPUs" if device == "cpu" and tensor_parallel > 1 else None
 
 
 def _async_on_embedded_engine(mode: str, engine: str) -> str | None:
@@ -219,9 +208,6 @@ RULES = (
     Rule(needs=("rollout.engine.max_running", "rollout.engine.max_step_tokens"), check=_at_most),
     Rule(needs=("rollout.chunk_tokens", "rollout.kv_pool.kind", "rollout.scheduler"), check=_chunk_fills_a_page),
     Rule(needs=("rollout.kv_pool.ssd_dir", "rollout.kv_pool.ssd_bytes"), check=_ssd_has_a_folder),
-    Rule(needs=(f"{_ENGINE}.kv_capacity_tokens", f"{_ENGINE}.device"), check=_cpu_takes_what_it_is_told),
-    Rule(needs=(f"{_ENGINE}.deterministic", f"{_ENGINE}.device"), check=_deterministic_on_cuda),
-    Rule(needs=(f"{_ENGINE}.tensor_parallel", f"{_ENGINE}.device"), check=_one_cpu),
     Rule(needs=("sim.world", f"{_ENGINE}.kind"), check=_world_has_engines),
     Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
     Rule(needs=("draft.servers", "draft.source"), check=_servers_need_groups),
@@ -238,5 +224,6 @@ RULES = (
     ),
     Rule(needs=(f"{_OPTIMIZER}.min_learning_rate", f"{_OPTIMIZER}.learning_rate"), check=_at_most),
     *MODEL_RULES,
+    *SERVER_RULES,
     *CLUSTER_RULES,
 )

@@ -1,7 +1,9 @@
 """SGLang's requests and replies, its command and its environment, without a server."""
 
+import contextlib
 import dataclasses
 import json
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from sestina.core.records import ChunkRequest
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.relay import _buckets
-from sestina.rollout.sglang.server import free_ports, server_command, server_environment
+from sestina.rollout.sglang.server import OWN_ARGUMENTS, hold_ports, server_command, server_environment
 from sestina.rollout.sglang.wire import (
     finish_of,
     generate_body,
@@ -184,8 +186,26 @@ def test_a_reply_says_what_was_drafted():
     assert (result.drafted_tokens, result.accepted_tokens) == (23, 5)
 
 
-def test_ports_are_different_ones():
-    assert len(set(free_ports(5))) == 5
+def test_a_held_port_is_for_the_server_alone():
+    """Whoever asks for any port is given another; a server that is told this one can have it."""
+    with contextlib.ExitStack() as open_sockets:
+        held = [open_sockets.enter_context(each) for each in hold_ports(3)]
+        ports = {each.getsockname()[1] for each in held}
+        others = [open_sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(200)]
+        assert len(ports) == 3
+        assert ports.isdisjoint(other.getsockname()[1] for other in others)
+        for port in ports:
+            open_sockets.enter_context(socket.create_server(("127.0.0.1", port)))
+
+
+def test_what_a_server_is_told_cannot_be_said_twice():
+    """But for how it computes and how much it says, which is the user's to change."""
+    drafts = ServerDrafts(config=DRAFT, max_context_tokens=99, stop_token=2)
+    for config in (CONFIG, dataclasses.replace(CONFIG, device="cpu", kv_capacity_tokens=64, expert_parallel=2)):
+        told = server_command(config, drafts, Path("model"), 1, 2)
+        names = {word[2:] for word in told if word.startswith("--")}
+        users = {"chunked-prefill-size", "disable-overlap-schedule", "skip-server-warmup", "sleep-on-idle"}
+        assert names - OWN_ARGUMENTS <= users | {"sampling-backend", "attention-backend", "log-level", "log-level-http"}
 
 
 @given(st.integers(1, 60_000))

@@ -27,6 +27,27 @@ _NOT_FOR_CHILDREN = ("PMI_", "PMIX_", "SLURM_", "MPI_", "MPICH_", "OMPI_", "HYDR
 
 _LOG_LINES = 12
 
+OWN_ARGUMENTS = frozenset(
+    {
+        *(
+            "model-path",
+            "model",
+            "load-format",
+            "skip-tokenizer-init",
+            "device",
+            "dtype",
+            "host",
+            "port",
+            "dist-init-addr",
+        ),
+        *("nnodes", "node-rank", "tp-size", "tensor-parallel-size", "attn-dp-size", "dp-size", "data-parallel-size"),
+        *("ep-size", "expert-parallel-size", "max-running-requests", "page-size", "max-total-tokens"),
+        *("mem-fraction-static", "enable-deterministic-inference"),
+        *("speculative-algorithm", "speculative-num-draft-tokens", "speculative-num-steps", "speculative-eagle-topk"),
+    }
+)
+"""Arguments that come from other keys, or that a rank chooses for its server: nobody else may give them."""
+
 
 def server_command(
     config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, port: int, distributed_port: int
@@ -96,7 +117,8 @@ class ServerProcess:
 
     def __init__(self, config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, log: Path) -> None:
         self.log = log
-        self.port, distributed_port = free_ports(2)
+        self._held = hold_ports(2)
+        self.port, distributed_port = (each.getsockname()[1] for each in self._held)
         log.parent.mkdir(parents=True, exist_ok=True)
         command = server_command(config, drafts, model, self.port, distributed_port)
         with log.open("ab") as output:
@@ -134,12 +156,17 @@ class ServerProcess:
         with contextlib.suppress(ProcessLookupError):  # the group outlives its first process
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(limit_s)
+        for each in self._held:
+            each.close()
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface that nobody has at this moment, each another one."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+def hold_ports(count: int) -> list[socket.socket]:
+    """Return sockets at different ports of the loopback interface that no other process is given while they are open.
+
+    A server binds its port a minute after it is called. The sockets do not listen, so it can (SO_REUSEADDR).
+    """
+    held = [socket.socket() for _ in range(count)]
+    for each in held:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        each.bind(("127.0.0.1", 0))
+    return held

@@ -1,10 +1,12 @@
 """Asynchronous training in a real world of ranks: eta = 0 is synchronous, bit for bit; above it, ages stay bounded."""
 
 import os
+import re
 import signal
 
 import pytest
 
+from sestina.controller.stream_state import read_stream
 from sestina.policies.planner import build_planner
 from sestina.telemetry.journal import read_journal
 from sestina.telemetry.replay import replay
@@ -104,6 +106,21 @@ def test_a_stopped_run_goes_on(tmp_path, model):
         process.send_signal(signal.SIGINT)
         finish(process, run)
     assert run.code == 0, run.output
+    again = train(tmp_path / "run", model, PPO, **KEPT)
+    assert again.code == 0, again.output
+    check(again)
+
+
+@pytest.mark.slow
+def test_a_run_stopped_before_its_first_step_keeps_what_it_has_generated(tmp_path, model):
+    with training(tmp_path / "run", model, PPO, **KEPT) as (process, run):
+        wait_for(process, run, lambda status: re.match("[1-7] groups ended", status.phase))
+        process.send_signal(signal.SIGINT)
+        finish(process, run)
+    assert run.code == 0, run.output
+    kept = read_stream(run.dir / "checkpoints/step_000000")
+    tokens = sum(len(part.tokens) for sample in kept.samples for part in sample.parts)
+    assert tokens == kept.tally.generated > 0
     again = train(tmp_path / "run", model, PPO, **KEPT)
     assert again.code == 0, again.output
     check(again)

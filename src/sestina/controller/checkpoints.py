@@ -1,5 +1,6 @@
 """Checkpoints of a run: complete or absent, written aside and then renamed."""
 
+import asyncio
 import os
 import shutil
 from dataclasses import dataclass
@@ -56,8 +57,8 @@ class Checkpoints:
         write_resolved(self._config, aside / CONFIG)
         (aside / _STATE).write_bytes(msgspec.json.format(msgspec.json.encode(state)))
         if stream is not None:
-            write_stream(aside, stream)
-        _sync(aside)
+            await asyncio.to_thread(write_stream, aside, stream)
+        await asyncio.to_thread(_sync, aside)  # responses may be under way meanwhile
         if final.exists():
             _remove(final)
         aside.rename(final)
@@ -105,6 +106,6 @@ def _sync(directory: Path) -> None:
 
 def _remove(checkpoint: Path) -> None:
     """Remove a checkpoint that is never seen half removed."""
-    aside = checkpoint.with_suffix(".partial")
+    aside = checkpoint.with_suffix(".removed.partial")
     checkpoint.rename(aside)
     shutil.rmtree(aside)

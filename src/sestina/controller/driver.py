@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -139,9 +139,7 @@ class RolloutDriver:
     def drop(self, group: GroupId) -> None:
         """Have a group end as soon as its chunks are given back; its samples are then neither whole nor rewarded."""
         self._dropped.add(group)
-        for id, instance in self._running():
-            if id.group == group:
-                self._ranks.send(self._ranks.layout.rollouts[instance], AbortChunks(ids=(id,)))
+        self._abort((id, instance) for id, instance in self._running() if id.group == group)
 
     def abandon(self) -> None:
         """Leave every batch as it is: what comes of it is no longer acted on."""
@@ -154,11 +152,7 @@ class RolloutDriver:
 
         A chunk that is not back within `limit_s` is lost, and will be generated again.
         """
-        running: dict[InstanceId, list[RequestId]] = {}
-        for id, instance in self._running():
-            running.setdefault(instance, []).append(id)
-        for instance, ids in running.items():
-            self._ranks.send(self._ranks.layout.rollouts[instance], AbortChunks(ids=tuple(ids)))
+        self._abort(self._running())
         deadline = time.monotonic() + limit_s
         while (late := self._running()) and time.monotonic() < deadline:
             await asyncio.sleep(SUSPEND_S)
@@ -200,6 +194,14 @@ class RolloutDriver:
             f"rollout: {len(open_samples)} of {len(self._samples)} responses left, "
             f"longest {longest.id} at {longest.num_tokens} tokens{where}"
         )
+
+    def _abort(self, running: Iterable[tuple[RequestId, InstanceId]]) -> None:
+        """Have chunks given back; a rank takes a step for each message."""
+        by_instance: dict[InstanceId, list[RequestId]] = {}
+        for id, instance in running:
+            by_instance.setdefault(instance, []).append(id)
+        for instance, ids in by_instance.items():
+            self._ranks.send(self._ranks.layout.rollouts[instance], AbortChunks(ids=tuple(ids)))
 
     def _running(self) -> list[tuple[RequestId, InstanceId]]:
         return [(id, sample.running) for id, sample in self._samples.items() if sample.running is not None]

@@ -39,13 +39,16 @@ class Histories:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="histories")
         self._sent: set[tuple[InstanceId, GroupId]] = set()
         self._under_way: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
+        """Of these, the ones that end in a message."""
         self._recording: asyncio.Task[None] | None = None
         self._lost = 0
         """Records of checkpoints that were dropped."""
 
     def record(self, samples: Sequence[Sample]) -> None:
         """Take in a finished batch, ordered by group; returns at once."""
-        self._sent.clear()
+        done = {sample.id.group for sample in samples}
+        self._sent = {(instance, group) for instance, group in self._sent if group not in done}
         self._recording = self._begin(self._record(samples, self._recording))
 
     def dispatched(self, instance: InstanceId, sample: Sample) -> None:
@@ -54,7 +57,14 @@ class Histories:
         if group >= EVAL_GROUPS or (instance, group) in self._sent:
             return
         self._sent.add((instance, group))
-        self._begin(self._send(instance, group, sample.prompt.tokens))
+        task = self._begin(self._send(instance, group, sample.prompt.tokens))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    def stop_sending(self) -> None:
+        """Send nothing more: ranks that are told to leave take no message after that."""
+        for task in self._sending:
+            task.cancel()
 
     async def save(self, path: Path, limit_s: Seconds) -> None:
         """Write all that was recorded; raises DeadlineError."""

@@ -195,9 +195,9 @@ class Session:
         every = self.config.run.checkpoint_every
         return every > 0 and self.step % every == 0
 
-    async def save(self) -> None:
-        """Write a checkpoint of this step unless there is one."""
-        if self._saved_step == self.step:
+    async def save(self, *, anew: bool = False) -> None:
+        """Write a checkpoint of this step; one that is there already is only replaced when asked to."""
+        if self._saved_step == self.step and not anew:
             return
         self._progress.phase(f"the checkpoint of step {self.step}")
         state = ControllerState(step=self.step, version=self._driver.version, feed=self._feed.state())
@@ -206,11 +206,15 @@ class Session:
         self._batches.forget(self.step)
 
     async def finish(self) -> None:
-        """Save, and let every rank go."""
+        """Save, and let every rank go; what a stop interrupts in a stream has been generated since the checkpoint."""
         await self._built()
-        if self.step:
-            await self.save()
+        stream = self._batches.state() if self.stopping else None
+        interrupted = stream is not None and bool(stream.groups)
+        if self.step or interrupted:
+            await self.save(anew=interrupted)
         self._driver.abandon()
+        if self._histories is not None:
+            self._histories.stop_sending()
         self._progress.phase("the ranks to leave")
         await self._ranks.stop_all(self.config.deadlines.stop_s)
 
@@ -219,7 +223,7 @@ class Session:
         weights_s = self.config.weights.timeout_s
         num_buckets = await start_trainer(self._ranks, start_s=limits.start_s, weights_s=weights_s)
         self._publish_s = weights_s * (1 + num_buckets)
-        if self._start.checkpoint is not None:
+        if self._start.checkpoint is not None and self._start.step:  # an optimizer that took no step has no state
             await self._checkpoints.load(self._start.checkpoint, version)
 
     def _rolling_out(self) -> str:

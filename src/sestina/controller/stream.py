@@ -6,12 +6,13 @@ gate admits a group -> driver rolls it out -> buffer keeps it -> the trainer tak
 import asyncio
 import time
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 
 from sestina.algorithms.config import DAPOConfig
 from sestina.config.run import RunConfig
 from sestina.controller.batch import teaches_nothing
-from sestina.controller.driver import RolloutDriver, UnderWay
+from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.ledger import Ledger, Tally, num_tokens
 from sestina.controller.sample import Sample
@@ -51,13 +52,13 @@ class Stream:
         )
         self._ledger = Ledger(window=max(WINDOW_BATCHES * algorithm.batch_size, WINDOW), bias_alarm=limits.bias_alarm)
         self._gate: StalenessGate | None = None
-        self._groups: dict[GroupId, UnderWay] = {}
+        self._groups: dict[GroupId, list[Sample]] = {}
         """Started, and neither trained on nor dropped."""
         self._given_up: set[GroupId] = set()
         """Of these, the ones that were dropped before they ended."""
         self._again: deque[GroupId] = deque()
         """Groups of a checkpoint that are to be started again, from what it keeps of them."""
-        self._kept: dict[RequestId, KeptSample] = {}
+        self._kept: dict[GroupId, dict[RequestId, KeptSample]] = {}
         self._changed: asyncio.Future[None] | None = None
         self._filters = isinstance(algorithm, DAPOConfig) and algorithm.dynamic_sampling
         self._futile = 0
@@ -67,6 +68,8 @@ class Stream:
 
     async def roll_out(self, step: int) -> list[Sample] | None:
         """See `BatchSource.roll_out`."""
+        if self._stop.asked:
+            return None
         if self._gate is None:
             self._open_gate(step)
         self._stop.on_ask = self._wake
@@ -76,6 +79,8 @@ class Stream:
                 return self._hand_over(step, batch)
             self._changed = asyncio.get_running_loop().create_future()
             await self._driver.watch(self._changed)
+        self._driver.abandon()
+        await self._driver.suspend(self._config.deadlines.stop_s)
         return None
 
     def waiting_for(self) -> str:
@@ -97,7 +102,7 @@ class Stream:
         """See `BatchSource.published`; what has grown too old makes room for others."""
         for group, ended in self._buffer.drop(version):
             if ended:
-                self._ledger.drop(self._groups.pop(group).samples)
+                self._ledger.drop(self._groups.pop(group))
                 self._tell(GroupDropped())
             else:
                 self._given_up.add(group)
@@ -108,12 +113,12 @@ class Stream:
     def state(self) -> StreamState:
         """See `BatchSource.state`; groups that were given up are lost already."""
         born = self._buffer.born
-        begun = [sample for group in born if group in self._groups for sample in self._groups[group].samples]
-        lost = sum(num_tokens(self._groups[group].samples) for group in self._given_up)
+        begun = [sample for group in born if group in self._groups for sample in self._groups[group]]
+        lost = sum(num_tokens(self._groups[group]) for group in self._given_up)
         return StreamState(
             kept_s=time.monotonic(),
             groups=tuple(born.items()),
-            samples=(*(keep(sample) for sample in begun if sample.num_tokens), *self._kept.values()),
+            samples=(*(keep(sample) for sample in begun if sample.num_tokens), *self._waiting()),
             tally=Tally(
                 generated=self._driver.generated_tokens,
                 trained=self._ledger.trained,
@@ -127,7 +132,8 @@ class Stream:
             return
         self._driver.generated_tokens = state.tally.generated
         self._ledger.restore(state.tally)
-        self._kept = {sample.id: sample for sample in state.samples}
+        for sample in state.samples:
+            self._kept.setdefault(sample.id.group, {})[sample.id] = sample
         for group, version in state.groups:
             self._buffer.admit(group, version)
             self._restore_group(group)
@@ -147,7 +153,7 @@ class Stream:
         self._gate = StalenessGate(bounds, version=self._driver.version, accepted=ended)
         steps = self._config.run.steps - step + 1
         self._taken_s = time.monotonic()
-        self._tell(GroupsOffered(count=steps * self._batch_groups - ended))
+        self._tell(GroupsOffered(count=max(steps * self._batch_groups - ended, len(self._again))))
 
     def _tell(self, event: GateEvent) -> None:
         assert self._gate is not None, f"{event} before the first batch"
@@ -161,19 +167,20 @@ class Stream:
         [(group, _)] = offer.groups
         if again is None:
             self._buffer.admit(group, version)
-        self._groups[group] = self._driver.start(offer, self._pop_kept(group), partial(self._ended, group))
+        kept = self._kept.pop(group, {})
+        self._groups[group] = self._driver.start(offer, kept, partial(self._ended, group)).samples
 
     def _ended(self, group: GroupId) -> None:
-        samples = self._groups[group].samples
+        samples = self._groups[group]
+        self._ledger.end(samples)  # of those given up too: the long ones are what a batch may come to lack
         accepted = False
         if group in self._given_up:
             self._given_up.discard(group)
         else:
-            self._ledger.end(samples)
             accepted = not (self._filters and teaches_nothing(samples))
             self._keep(group, accepted=accepted)
         if not accepted:
-            self._ledger.drop(self._groups.pop(group).samples)
+            self._ledger.drop(self._groups.pop(group))
         self._tell(GroupEnded(accepted=accepted))
         self._wake()
 
@@ -196,7 +203,7 @@ class Stream:
             self._changed.set_result(None)
 
     def _hand_over(self, step: int, batch: list[GroupId]) -> list[Sample]:
-        samples = [sample for group in sorted(batch) for sample in self._groups.pop(group).samples]
+        samples = [sample for group in sorted(batch) for sample in self._groups.pop(group)]
         for sample in samples:
             sample.count_as(step)
         now = time.monotonic()
@@ -205,21 +212,22 @@ class Stream:
             samples,
             self._driver.version,
             generated=self._driver.generated_tokens,
-            under_way=sum(num_tokens(group.samples) for group in self._groups.values())
-            + sum(len(part.tokens) for sample in self._kept.values() for part in sample.parts),
+            under_way=sum(map(num_tokens, self._groups.values()))
+            + sum(len(part.tokens) for sample in self._waiting() for part in sample.parts),
         )
         return samples
 
     def _restore_group(self, group: GroupId) -> None:
-        kept = [sample for sample in self._kept.values() if sample.id.group == group and sample.outcome is not None]
-        if len(kept) < self._config.algorithm.group_size:
+        kept = self._kept.get(group, {})
+        if sum(sample.outcome is not None for sample in kept.values()) < self._config.algorithm.group_size:
             self._again.append(group)
             return
         samples = self._feed.group(group).samples(time.monotonic())
-        take_up({sample.id: sample for sample in samples}, self._pop_kept(group))
-        released = asyncio.get_running_loop().create_future()
-        self._groups[group] = UnderWay(samples=samples, released=released)
+        take_up({sample.id: sample for sample in samples}, self._kept.pop(group))
+        self._groups[group] = samples
+        self._ledger.end(samples)
         self._buffer.end(group)
 
-    def _pop_kept(self, group: GroupId) -> dict[RequestId, KeptSample]:
-        return {id: self._kept.pop(id) for id in list(self._kept) if id.group == group}
+    def _waiting(self) -> Iterator[KeptSample]:
+        """Samples of groups that are to be started again."""
+        return (sample for group in self._kept.values() for sample in group.values())

@@ -57,6 +57,10 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
         (asynchronous and draft.servers, *servers, of_async, "0 is"),
         (asynchronous and pool, "rollout.kv_pool.kind", repr(rollout.kv_pool.kind), of_async, "'none' is"),
         (simulated and draft.servers, *servers, "by an emulation", "0 is"),
+        (
+            simulated and "history" in draft.source,
+            *("draft.source", repr(draft.source), "by an emulation", "a source without 'history' is"),
+        ),
         (simulated and asynchronous, "run.mode", "'async'", "by an emulation", "'sync' is"),
         (
             rollout.forced_lengths_from and draft.acceptance == "rejection",

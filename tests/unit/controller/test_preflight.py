@@ -160,6 +160,10 @@ def test_drafts_are_carried_where_they_were_verified(model, engine, device, said
             "rollout.kv_pool.kind: 'local' is not carried by run.mode 'async'; 'none' is",
         ),
         (
+            ("sim=emulated", "draft=history"),
+            "draft.source: 'history' is not carried by an emulation; a source without 'history' is",
+        ),
+        (
             ("rollout/engine=sglang", "draft=grouped", "draft.servers=2"),
             "draft.servers: 2 is not carried by rollout.engine.kind 'sglang'; 0 is",
         ),

@@ -185,6 +185,7 @@ def test_what_grows_too_old_is_dropped_and_counted(tmp_path):
     last = life.metrics[-1]
     assert last["async/groups_dropped"] > 0
     assert last["async/tokens_dropped"] > 0
+    assert last["async/selection_bias"] > 0, "what was dropped counts as generated"
 
 
 def test_groups_that_teach_nothing_are_replaced(tmp_path):

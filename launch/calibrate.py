@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from sestina.config.sweep import runs_of
+from sestina.config.sweep import names_of, runs_of
 from sestina.controller.calibrate import calibrate
 from sestina.core.errors import SestinaError
 
@@ -16,8 +16,9 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 
 def main(argv: list[str]) -> None:
     """Calibrate the engine of every run of a command line."""
-    for run in runs_of(argv, CONF):
-        print(calibrate(run, partial(print, flush=True)))
+    runs = runs_of(argv, CONF)
+    for run, name in zip(runs, names_of(runs), strict=True):
+        print(calibrate(run, name, partial(print, flush=True)))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from sestina.config.sweep import runs_of
+from sestina.config.sweep import names_of, runs_of
 from sestina.controller.certify import certify
 from sestina.core.errors import SestinaError
 
@@ -20,7 +20,9 @@ def main(argv: list[str]) -> int:
     """Certify every run of a command line."""
     given = [argument for argument in argv if not argument.startswith(TESTED)]
     tested = [Path(argument.removeprefix(TESTED)) for argument in argv if argument.startswith(TESTED)]
-    passed = [certify(run, tested[-1] if tested else None, partial(print, flush=True)) for run in runs_of(given, CONF)]
+    runs, model = runs_of(given, CONF), tested[-1] if tested else None
+    named = zip(runs, names_of(runs), strict=True)
+    passed = [certify(run, name, model, partial(print, flush=True)) for run, name in named]
     return int(not all(passed))
 
 

@@ -33,10 +33,34 @@ def test_a_model_is_certified_by_equality_or_by_its_distributions(dtype, model, 
     assert found["passed"]
     assert {check["arm"] for check in found["checks"]} == {
         "chunks and migration",
-        "drafts",
-        "drafts, chunks and migration",
+        "drafts (grouped)",
+        "drafts (grouped), chunks and migration",
     }
     assert (tmp_path / "out/certificates/quickstart.md").read_text().startswith("# Certificate: PASSED\n")
+
+
+@pytest.mark.parametrize(
+    ("drafts", "compared"),
+    [
+        ({"draft.source": "history"}, "tokens"),
+        (
+            {
+                "draft.source": "quantized",
+                "draft.min_token_prob": 0.0,
+                "draft.weight_group": 32,
+                "draft.acceptance": "rejection",
+            },
+            "distribution",
+        ),
+    ],
+)
+def test_drafts_are_held_to_what_they_promise(drafts, compared, model, tmp_path):
+    """Histories know the plain answers; rejection changes tokens, and must not change how they are distributed."""
+    done, found = certify(tmp_path, model, **drafts)
+    assert done.returncode == 0, done.stdout + done.stderr
+    of_drafts = [check for check in found["checks"] if check["arm"].startswith(f"drafts ({drafts['draft.source']})")]
+    assert len(of_drafts) > 2
+    assert any(compared in check["name"] for check in of_drafts)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

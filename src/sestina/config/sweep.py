@@ -38,6 +38,13 @@ def runs_of(argv: Sequence[str], conf_dir: Path) -> list[RunConfig]:
     return runs
 
 
+def names_of(runs: Sequence[RunConfig]) -> list[str]:
+    """Return a name for each run's files; runs of a sweep share theirs, and are told apart by their numbers."""
+    names = [run.name for run in runs]
+    shared = len(set(names)) < len(names)
+    return [f"{name}_{number}" for number, name in enumerate(names)] if shared else names
+
+
 def numbered(violations: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines about each run, with the run's number where there are several."""
     if len(violations) == 1:

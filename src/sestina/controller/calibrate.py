@@ -35,8 +35,11 @@ HELD_OUT_EVERY = 4
 Say = Callable[[str], object]
 
 
-def calibrate(config: RunConfig, say: Say) -> Path:
-    """Return the file written; raises a UserError for an engine that cannot be calibrated or a model that is amiss."""
+def calibrate(config: RunConfig, name: str, say: Say) -> Path:
+    """Return the file written, out/calibration/NAME.json.
+
+    Raises a UserError for an engine that cannot be calibrated or a model that is amiss.
+    """
     engine = config.rollout.engine
     if not isinstance(engine, TorchEngineConfig):
         raise ConfigError([f"rollout.engine.kind: '{engine.kind}' cannot be calibrated; allowed is 'torch'"])
@@ -55,7 +58,7 @@ def calibrate(config: RunConfig, say: Say) -> Path:
         left_out=tuple(left_out),
         points=tuple(points),
     )
-    path = OUT / f"{config.name}.json"
+    path = OUT / f"{name}.json"
     write_calibration(calibration, path)
     _report(calibration, say)
     return path

@@ -10,9 +10,12 @@ import msgspec
 import torch
 
 from sestina.config.run import RunConfig
+from sestina.controller.instance import instance_config
 from sestina.controller.preflight import prepare
 from sestina.controller.unsupported import unsupported
 from sestina.core.errors import ModelError
+from sestina.drafting.history.answers import Answers, to_record
+from sestina.kvpool.config import NO_KV_POOL
 from sestina.models.shape import read_shape
 from sestina.models.weights import read_weights
 from sestina.rollout.build import InstanceConfig, build_engine
@@ -22,6 +25,7 @@ from sestina.rollout.certificate.decode import Response, decode
 from sestina.rollout.certificate.page import Certificate, page
 from sestina.rollout.engine import Engine
 from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.desk import DraftDesk
 from sestina.telemetry.aside import written_aside
 from sestina.telemetry.measurements import commit_of, this_machine
 
@@ -30,7 +34,8 @@ OTHER_NOISE = 1 << 30
 """Added to the numbers of groups: the same prompts with other noise."""
 
 Say = Callable[[str], object]
-Responses = list[Response]
+Responses = Sequence[Response]
+NOTHING: Responses = ()
 
 
 class Certifier:
@@ -56,8 +61,10 @@ class Certifier:
             off = self._decode("plain", engines, 0, None)
         checks = self._arm("chunks and migration", none, 2, off, coupled=coupled)
         if drafting is not None:
-            checks += self._arm("drafts", drafting, 1, off, coupled=coupled)
-            checks += self._arm("drafts, chunks and migration", drafting, 2, off, coupled=coupled)
+            equal_tokens = coupled and drafting.acceptance == "coupled"
+            drafts = f"drafts ({drafting.source})"
+            checks += self._arm(drafts, drafting, 1, off, coupled=equal_tokens)
+            checks += self._arm(f"{drafts}, chunks and migration", drafting, 2, off, coupled=equal_tokens)
         return Certificate(
             model=str(config.model.path),
             tested_model=str(self._tested_model),
@@ -71,13 +78,13 @@ class Certifier:
             commit=commit_of(Path.cwd()),
             date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             checks=tuple(checks),
-            left_out=left_out,
+            left_out=left_out + _not_decoded_with(config),
         )
 
     def _arm(self, name: str, draft: DraftConfig, count: int, off: Responses, *, coupled: bool) -> list[Check]:
         """Compare one way with plain decoding; chunks change between engines where there are several."""
         chunk_tokens = self._chunk_tokens if count > 1 else None
-        with self._engines(draft, self._tested_model, count) as engines:
+        with self._engines(draft, self._tested_model, count, off) as engines:
             on = self._decode(name, engines, 0, chunk_tokens)
             checks = used(name, on, drafts=draft.source != "none", chunks=count > 1)
             if coupled:
@@ -95,43 +102,46 @@ class Certifier:
         return [found[request.id] for request in requests]
 
     @contextmanager
-    def _engines(self, draft: DraftConfig, model: Path, count: int) -> Iterator[list[Engine]]:
-        """Give engines with weights, closed at the end."""
+    def _engines(
+        self, draft: DraftConfig, model: Path, count: int, answered: Responses = NOTHING
+    ) -> Iterator[list[Engine]]:
+        """Give engines with weights, closed at the end; where histories are drafted from, they know these answers."""
         weights: Mapping[str, torch.Tensor] = read_weights(model, self._materials.shape)
         with ExitStack() as open:
             engines: list[Engine] = []
             for number in range(count):
-                engine = open.enter_context(closing(build_engine(self._instance(draft, model, number))))
+                desk = DraftDesk()
+                engine = open.enter_context(closing(build_engine(self._instance(draft, model, number), desk)))
                 engine.load_weights(0, weights)
+                self._remember(desk, answered)
                 engines.append(engine)
             yield engines
 
+    def _remember(self, desk: DraftDesk, answered: Responses) -> None:
+        take, size = desk.take_history, self._effort.num_samples
+        if take is None:
+            return
+        for group, prompt in enumerate(self._materials.prompts[: len(answered) // size]):
+            responses = tuple(response.tokens for response in answered[group * size :][:size])
+            record = to_record(Answers(responses=responses, weights=(1,) * size))
+            for first in (0, OTHER_NOISE):
+                take(first + group, prompt.tokens, record)
+
     def _instance(self, draft: DraftConfig, model: Path, number: int) -> InstanceConfig:
-        config = self._config
-        return InstanceConfig(
-            instance=number,
-            engine=config.rollout.engine,
-            draft=draft,
-            model=model.absolute(),
-            log=(OUT / f"{config.name}_engine_{number}.log").absolute(),
-            shape=self._materials.shape,
-            max_context_tokens=config.data.max_prompt_tokens + config.rollout.max_new_tokens,
-            seed=config.seed,
-            stop_token=self._materials.tokenizer.eos_id,
-            weights_timeout_s=config.weights.timeout_s,
-            stop_s=config.deadlines.stop_s,
-        )
+        log = (OUT / f"{self._config.name}_engine_{number}.log").absolute()
+        instance = instance_config(self._config, number)
+        return dataclasses.replace(instance, draft=draft, model=model.absolute(), log=log, kv_pool=NO_KV_POOL)
 
 
-def certify(config: RunConfig, tested_model: Path | None, say: Say, effort: Effort | None = None) -> bool:
+def certify(config: RunConfig, name: str, tested_model: Path | None, say: Say, effort: Effort | None = None) -> bool:
     """Write out/certificates/NAME.md and .json, and return whether all is as it must be."""
     torch.set_num_threads(1)
     OUT.mkdir(parents=True, exist_ok=True)
     certificate = Certifier(config, tested_model or config.model.path, effort or Effort(), say).certify()
     text = page(certificate)
     tree = {"passed": certificate.passed, **msgspec.to_builtins(certificate)}
-    for name, content in ((f"{config.name}.md", text), (f"{config.name}.json", _json(tree))):
-        with written_aside(OUT / name) as aside:
+    for file, content in ((f"{name}.md", text), (f"{name}.json", _json(tree))):
+        with written_aside(OUT / file) as aside:
             aside.write_text(content, encoding="utf-8")
     say(text)
     return certificate.passed
@@ -141,9 +151,19 @@ def _json(tree: object) -> str:
     return msgspec.json.format(msgspec.json.encode(tree), indent=2).decode() + "\n"
 
 
+def _not_decoded_with(config: RunConfig) -> tuple[str, ...]:
+    """Return what a run has, and a certificate goes without."""
+    pool, servers = config.rollout.kv_pool.kind, config.draft.servers
+    lines = (
+        (pool != "none", f"rollout.kv_pool.kind: {pool!r}; what moves between engines is computed again"),
+        (servers, f"draft.servers: {servers}; each engine drafts from what it has decoded itself"),
+    )
+    return tuple(line for there, line in lines if there)
+
+
 def _drafting(config: RunConfig) -> tuple[DraftConfig | None, tuple[str, ...]]:
     """Return drafts that every step verifies, whether they pay or not; None and the reason where none can be."""
     source = "grouped" if config.draft.source == "none" else config.draft.source
-    draft = dataclasses.replace(config.draft, source=source, length="fixed", toggle="always", guard=False)
+    draft = dataclasses.replace(config.draft, source=source, length="fixed", toggle="always", guard=False, servers=0)
     reasons = [line for line in unsupported(dataclasses.replace(config, draft=draft)) if line.startswith("draft.")]
     return (None, tuple(reasons)) if reasons else (draft, ())

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from sestina.config.sweep import runs_of
+from sestina.config.sweep import names_of, runs_of
 from sestina.core.errors import ConfigError
 from tests.unit.config.helpers import CONF
 
@@ -23,6 +23,11 @@ def test_a_sweep_has_a_run_for_every_combination_with_a_directory_each_and_one_g
     assert [(run.rollout.chunk_tokens, run.seed) for run in runs] == [(16, 1), (16, 2), (64, 1), (64, 2)]
     assert [str(run.dir) for run in runs] == ["runs/x/0", "runs/x/1", "runs/x/2", "runs/x/3"]
     assert {run.telemetry.wandb_group for run in runs} == {"x"}
+
+
+def test_files_of_a_sweep_are_told_apart():
+    assert names_of(runs_of(["+exp=quickstart"], CONF)) == ["quickstart"]
+    assert names_of(runs_of(["-m", "+exp=quickstart", "seed=1,2"], CONF)) == ["quickstart_0", "quickstart_1"]
 
 
 def test_a_sweep_goes_where_it_is_told():

@@ -122,14 +122,25 @@ def test_the_grid_keeps_to_what_the_engine_holds():
     assert [cell.batch for cell in cells if cell.sequence_tokens == 64] == [1, 2, 4, 8]
     assert [cell.batch for cell in cells if cell.sequence_tokens == 256] == [1, 2, 4]
     assert {cell.batch: cell.lengths for cell in cells} == {**dict.fromkeys((1, 2, 4), (3, 7, 11, 15)), 8: (3, 7)}
-    assert "batch 16 of 64 tokens: 3328 KV tokens, the engine holds 2048" in left_out
+    assert "batch 16 of 64 tokens: 3664 KV tokens, the engine holds 2048" in left_out
     assert "batch 8 of 64 tokens, 11 draft tokens: 96 rows, a step holds 64" in left_out
+
+
+def test_a_batch_stays_whole_where_prefill_gets_few_rows():
+    """The first responses decode for as long as the last prompts are prefilled beside them."""
+    tight = dataclasses.replace(ENGINE, max_running=8, max_step_tokens=8, kv_capacity_tokens=8192)
+    [cell] = [
+        cell for cell in cells_of(tight, max_context_tokens=1024)[0] if (cell.batch, cell.sequence_tokens) == (8, 64)
+    ]
+    assert cell.room_tokens > 500
+    times = Passes(tight, SHAPE, lively_weights(SHAPE), max_context_tokens=1024).seconds(cell)
+    assert times[0] > 0
 
 
 def test_steps_of_the_engine_are_timed():
     passes = Passes(ENGINE, SHAPE, lively_weights(SHAPE), max_context_tokens=256)
     for batch in (1, 4):
-        cell = Cell(batch=batch, sequence_tokens=64, lengths=(3, 7))
+        cell = Cell(batch=batch, sequence_tokens=64, room_tokens=128, lengths=(3, 7))
         for times in (passes.seconds(cell), {0: 1.0} | lookup_seconds(cell, vocab_size=SHAPE.vocab_size)):
             assert list(times) == [0, 3, 7]
             assert min(times.values()) > 0

@@ -169,10 +169,11 @@ def test_costs_are_those_of_the_passes(monkeypatch, step_s, row_s):
     assert np.isclose(cost.plain_s(4, 100), step_s + 4 * row_s)
 
 
-def test_the_ladder_rises_with_rollouts_whose_drafts_are_accepted():
+@pytest.mark.parametrize("paths", [1, 3])
+def test_the_ladder_rises_with_rollouts_whose_drafts_are_accepted(paths):
     """Every rollout ends with new weights; greedy responses of a group are alike, so that nearly all is accepted."""
     alike = make_requests(SHAPE, groups=2, samples=8, max_new_tokens=100, temperature=0.0)
-    engine, speculator = drafting(dataclasses.replace(EAGER, length="ladder", max_tokens=11))
+    engine, speculator = drafting(dataclasses.replace(EAGER, length="ladder", max_tokens=11, paths=paths))
     lengths = []
     for version in range(1, 5):
         finish(engine, alike)

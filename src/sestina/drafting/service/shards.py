@@ -52,8 +52,8 @@ class Shard:
     def _keep(self) -> None:
         failures, served = 0, False
         while not self._closing.is_set() and failures < MAX_FAILURES:
-            began_s = time.monotonic()
             server = self._start()
+            began_s = time.monotonic()
             if server is not None:
                 self.restarts += served
                 served = True

@@ -1,6 +1,6 @@
 """One draft length for a whole rollout, moved from rollout to rollout (EfficientRollout, algorithm 1; E-C).
 
-After a rollout its block efficiency tau = 1 + a * g is noted, a being accepted over drafted tokens of all engines. Once
+After a rollout its block efficiency tau = 1 + a * g is noted, a being accepted over drafted tokens of this engine. Once
 `patience` rollouts at this length are noted: all of them at 1 + 0.94 g or more, and the next longer is tried; all at
 1 + 0.85 g or less, and the next shorter. Notes of another length do not count, so the window is cleared on a change.
 """

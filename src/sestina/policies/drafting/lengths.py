@@ -21,7 +21,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Draft tokens of one rollout, over all engines."""
+    """Draft tokens of one rollout on one engine."""
 
     drafted: int
     accepted: int

@@ -57,7 +57,7 @@ class DraftPolicy:
             self._guard.begin_rollout()
 
     def end_rollout(self, totals: Totals) -> None:
-        """A training rollout is done; `totals` are of all engines."""
+        """A training rollout is done; `totals` are of this engine."""
         self._lengths.end_rollout(totals)
 
     def start(self, slots: IntArray) -> None:

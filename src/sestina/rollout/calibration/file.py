@@ -55,7 +55,8 @@ def read_calibration(path: Path) -> Calibration:
 
 def cost_for(path: Path, shape: ModelShape, engine: TorchEngineConfig) -> StepCost:
     """Return the cost of a file; raises ConfigError when it is of another model, device or type."""
-    taken, wanted = read_calibration(path).engine, engine_of(shape, engine)
+    calibration = read_calibration(path)
+    taken, wanted = calibration.engine, engine_of(shape, engine)
     differing = [
         f"{field.name} {getattr(taken, field.name)!r}, this run has {getattr(wanted, field.name)!r}"
         for field in dataclasses.fields(CalibratedEngine)
@@ -63,7 +64,7 @@ def cost_for(path: Path, shape: ModelShape, engine: TorchEngineConfig) -> StepCo
     ]
     if differing:
         raise _refused(path, f"taken with {'; with '.join(differing)}")
-    return read_calibration(path).cost
+    return calibration.cost
 
 
 def _check_version(path: Path, text: bytes) -> None:

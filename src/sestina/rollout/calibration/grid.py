@@ -1,5 +1,6 @@
 """The points of a calibration: powers of two of the batch, contexts four times as long each, the paper's lengths."""
 
+import math
 from dataclasses import dataclass
 
 from sestina.rollout.config import TorchEngineConfig
@@ -11,7 +12,7 @@ LENGTHS = (3, 7, 11, 15)
 MOST_BATCH = 128
 SHORTEST_TOKENS = 64
 ROOM_TOKENS = 128
-"""What sequences grow by while their points are measured."""
+"""What sequences grow by while their points are measured, once all of them decode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,8 @@ class Cell:
 
     batch: int
     sequence_tokens: int
+    room_tokens: int
+    """What its sequences grow by: the first ones decode while the last are prefilled."""
     lengths: tuple[int, ...]
 
 
@@ -30,18 +33,30 @@ def cells_of(engine: TorchEngineConfig, *, max_context_tokens: int) -> tuple[lis
     for tokens in _contexts(max_context_tokens):
         for batch in _batches(engine.max_running):
             name = f"batch {batch} of {tokens} tokens"
-            held = batch * (tokens + ROOM_TOKENS + PAGE_TOKENS)
+            room = ROOM_TOKENS + _filling_steps(engine, batch, tokens)
+            if tokens + room > max_context_tokens:
+                longest = f"the longest context is {max_context_tokens}"
+                left_out.append(f"{name}: {tokens + room} tokens once it has been measured, {longest}")
+                continue
+            held = batch * (tokens + room + PAGE_TOKENS)
             if held > engine.kv_capacity_tokens:
                 left_out.append(f"{name}: {held} KV tokens, the engine holds {engine.kv_capacity_tokens}")
                 continue
             lengths = tuple(g for g in LENGTHS if batch * (g + 1) <= engine.max_step_tokens)
-            cells.append(Cell(batch=batch, sequence_tokens=tokens, lengths=lengths))
+            cells.append(Cell(batch=batch, sequence_tokens=tokens, room_tokens=room, lengths=lengths))
             left_out += [
                 f"{name}, {g} draft tokens: {batch * (g + 1)} rows, a step holds {engine.max_step_tokens}"
                 for g in LENGTHS
                 if g not in lengths
             ]
     return cells, left_out
+
+
+def _filling_steps(engine: TorchEngineConfig, batch: int, tokens: int) -> int:
+    """Return the most steps until the last prompt is in: prefill has the rows that decoding leaves."""
+    if batch == 1:
+        return 0
+    return math.ceil(batch * tokens / max(1, engine.max_step_tokens - batch + 1))
 
 
 def _batches(most: int) -> list[int]:

@@ -12,7 +12,7 @@ from sestina.core.records import ChunkRequest
 from sestina.core.units import Seconds
 from sestina.models.shape import ModelShape
 from sestina.rollout.calibration.forced import ForcedDrafts
-from sestina.rollout.calibration.grid import ROOM_TOKENS, Cell
+from sestina.rollout.calibration.grid import Cell
 from sestina.rollout.config import TorchEngineConfig
 from sestina.rollout.torch_engine import TorchEngine
 
@@ -66,7 +66,7 @@ class Passes:
         self._groups += cell.batch
         for id in ids:
             prompt = random.integers(0, self._shape.vocab_size, cell.sequence_tokens).astype(np.int32)
-            self._engine.submit(_request(id, prompt))
+            self._engine.submit(_request(id, prompt, cell.room_tokens))
         self._drafts.length, self._drafts.steps = 0, []
         while not self._drafts.steps:
             self._engine.step()
@@ -83,12 +83,12 @@ class Passes:
         return median(seconds for _, _, seconds in self._drafts.steps[1:])
 
 
-def _request(id: RequestId, prompt: np.ndarray) -> ChunkRequest:
+def _request(id: RequestId, prompt: np.ndarray, max_tokens: int) -> ChunkRequest:
     return ChunkRequest(
         id=id,
         prompt=prompt,
         generated=np.zeros(0, np.int32),
-        max_tokens=ROOM_TOKENS,
-        max_new_tokens=ROOM_TOKENS,
+        max_tokens=max_tokens,
+        max_new_tokens=max_tokens,
         temperature=1.0,
     )

@@ -49,7 +49,10 @@ def choose(layer: Sequence[Dense], bits: Bits, group: int) -> Choice:
         found = _multiply(candidates, _operands(own))
     except (RuntimeError, NotImplementedError) as error:  # kernels differ in the sizes and devices that they take
         return Choice(written_out, f"{bits} bits, written out: no packed kernel ({str(error).splitlines()[0]})")
-    if not _close(found, _multiply([written_out(product) for product in own], _operands(own))):
+    expected = [written_out(product) for product in own]
+    for product in expected:
+        product.renew()
+    if not _close(found, _multiply(expected, _operands(own))):
         return Choice(written_out, f"{bits} bits, written out: the packed kernel's products are wrong")
     gain = _seconds(own, own) / _seconds(candidates, own)
     if gain > 1:

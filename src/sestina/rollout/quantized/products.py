@@ -27,13 +27,15 @@ class Quantized(Product, Protocol):
 
 
 class WrittenOut:
-    """Implements `Quantized` on any device: the rounded weights in the model's own type. Saves nothing."""
+    """Implements `Quantized` on any device: the rounded weights in the model's own type. Saves nothing.
+
+    Multiplies after the first `renew` only: a drafter is built before its model has weights.
+    """
 
     def __init__(self, source: Dense, bits: Bits, group: int) -> None:
         self._source, self._group = source, group
         self._bits: Bits = bits
         self._product = Dense(torch.empty_like(source.weight), source.bias)
-        self.renew()
 
     def renew(self) -> None:
         """See `Quantized.renew`."""

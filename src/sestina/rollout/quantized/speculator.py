@@ -134,6 +134,7 @@ class QuantizedSpeculator:
         self._logits = []
         return replace(
             cost,
+            draft_step_s=0.0,  # what looking up a suffix takes
             draft_weights_s=max(own.plain_s(1, 0) - cost.step_s, 0.0),
             draft_token_s=max(own.row_s - cost.row_s, 0.0),
         )

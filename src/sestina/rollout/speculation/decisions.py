@@ -10,6 +10,7 @@ from sestina.core.units import Seconds
 from sestina.policies.drafting.cost import StepCost
 from sestina.policies.drafting.lengths import Totals
 from sestina.policies.drafting.policy import DraftPolicy
+from sestina.policies.drafting.step import IntArray as SlotArray
 from sestina.policies.drafting.step import StepOutcome, StepPlan, StepView
 from sestina.rollout.drafts import IntArray
 from sestina.rollout.job import Job
@@ -85,20 +86,21 @@ class Decisions:
 
     def learn(self, table: SlotTable, outcome: Outcome) -> None:
         """Take in what a step came to; one that prefills too says nothing of the time that drafts take."""
-        self._count(table, outcome)
         planned, self.planned = self.planned, None
         if planned is None:
             return
         began_s = time.perf_counter()
         view, plan = planned
+        self._count(table, planned, outcome)
+        against = not plan.speculate and plan.reason not in ("control", "no-room")
         if outcome.step.prefills:
-            if not plan.speculate:
+            if against:
                 self._relax(self._spent_s, outcome.seconds)
             return
         # Without drafts the step would not have waited for the decision.
         seconds = outcome.seconds if plan.speculate else max(outcome.seconds - self._spent_s, 0.0)
         self.policy.learn(_account(view, plan, outcome, seconds))
-        if not plan.speculate and plan.reason not in ("control", "no-room"):
+        if against:
             self._relax(self._spent_s + time.perf_counter() - began_s, seconds)
 
     def _relax(self, spent_s: Seconds, step_s: Seconds) -> None:
@@ -112,25 +114,32 @@ class Decisions:
             self._keys[fresh] = table.keys[fresh]
             self.policy.start(fresh.astype(np.int64))
 
-    def _count(self, table: SlotTable, outcome: Outcome) -> None:
-        drafts, verified = outcome.step.drafts, outcome.verified
-        if drafts is None or verified is None:
-            return
-        training = table.groups[outcome.step.requests] < EVAL_GROUPS
-        self._drafted += int(drafts.counts[training].sum())
-        self._accepted += int(verified.accepted[training].sum())
+    def _count(self, table: SlotTable, planned: Planned, outcome: Outcome) -> None:
+        view, _ = planned
+        drafted, accepted = _along_a_path(planned, outcome)
+        training = table.groups[view.slots] < EVAL_GROUPS
+        self._drafted += int(drafted[training].sum())
+        self._accepted += int(accepted[training].sum())
+
+
+def _along_a_path(planned: Planned, outcome: Outcome) -> tuple[SlotArray, SlotArray]:
+    """Return tokens drafted and accepted [batch]; of a tree's paths one can be accepted, so one counts."""
+    view, plan = planned
+    drafts, verified = outcome.step.drafts, outcome.verified
+    nothing = np.zeros(view.batch, np.int64)
+    drafted = nothing if drafts is None else np.minimum(drafts.counts[: view.batch], plan.lengths)
+    return drafted, nothing if verified is None else np.minimum(verified.accepted[: view.batch], drafted)
 
 
 def _account(view: StepView, plan: StepPlan, outcome: Outcome, seconds: Seconds) -> StepOutcome:
-    """Return what a step came to, as policies take it; nodes of a tree beyond the planned length do not count."""
-    drafts, verified = outcome.step.drafts, outcome.verified
-    nothing = np.zeros(view.batch, np.int64)
-    drafted = nothing if drafts is None else np.minimum(drafts.counts, plan.lengths)
+    """Return what a step came to, as policies take it."""
+    drafts = outcome.step.drafts
+    drafted, accepted = _along_a_path((view, plan), outcome)
     return StepOutcome(
         view=view,
         plan=plan,
         drafted=drafted,
-        accepted=nothing if verified is None else np.minimum(verified.accepted, drafted),
+        accepted=accepted,
         draft_tokens=0 if drafts is None else int(drafts.counts.sum()),
         seconds=seconds,
     )

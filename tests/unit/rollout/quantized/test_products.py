@@ -21,11 +21,16 @@ def multiplied(product, rows):
     return out
 
 
+def ready(product):
+    product.renew()
+    return product
+
+
 KINDS = {
     "packed-4": (4, lambda source: Packed4(source, 64)),
     "packed-8": (8, lambda source: Packed8(source, 64)),
-    "written-out-4": (4, lambda source: WrittenOut(source, 4, 64)),
-    "written-out-8": (8, lambda source: WrittenOut(source, 8, 64)),
+    "written-out-4": (4, lambda source: ready(WrittenOut(source, 4, 64))),
+    "written-out-8": (8, lambda source: ready(WrittenOut(source, 8, 64))),
 }
 
 

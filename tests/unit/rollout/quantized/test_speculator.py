@@ -214,7 +214,8 @@ def test_responses_under_rejection_are_distributed_as_without_drafts():
     weights = {name: 3 * tensor if tensor.ndim > 1 else tensor for name, tensor in lively_weights(shape).items()}
     drafted = finish(drafting(config, shape, weights, seed=1, **wide), asked)
     plain = finish(make_engine(shape, weights, seed=2, **wide), asked)
-    assert 1 - sum(r.accepted_tokens for r in drafted.values()) / sum(r.drafted_tokens for r in drafted.values()) > 0.1
+    assert sum(r.drafted_tokens for r in drafted.values()) == 8_000, "after the first token there is room for one"
+    assert sum(r.accepted_tokens for r in drafted.values()) < 0.9 * 8_000
     ours, theirs = (
         torch.bincount(torch.tensor([int(r.tokens[1]) * 5 + int(r.tokens[2]) for r in results.values()]), minlength=25)
         for results in (drafted, plain)

@@ -96,7 +96,7 @@ def step_inputs(step: Step, table: SlotTable, device: torch.device) -> StepInput
     drawing = step.drawing
     branches = step.branches
 
-    def put(array: npt.NDArray[np.generic]) -> Tensor:
+    def put(array: "npt.NDArray[np.generic]") -> Tensor:  # unquoted it is built anew at every step
         return torch.from_numpy(array).to(device)
 
     return StepInputs(

@@ -82,12 +82,13 @@ class Sources:
         """Take in what a step came to; `planned` is None when it was not decided about. Evaluation is not counted."""
         resting, self._resting = self._resting, False
         slots, drafts, verified = outcome.step.requests, outcome.step.drafts, outcome.verified
-        if not (table.groups[slots] < EVAL_GROUPS).any():
+        if not (table.groups[slots[:1] if resting else slots] < EVAL_GROUPS).any():  # most steps rest: they cost little
             return
         self._tally.step_s += outcome.seconds
         if resting:
             self._tally.steps["rest"] += 1
-        elif planned is not None:
+            return
+        if planned is not None:
             self._tally.steps[planned[1].reason] += 1
             self._tally.draft_s += spent_s
         if planned is None or drafts is None or verified is None:

@@ -15,8 +15,8 @@ lengths.py     response lengths, heavy-tailed and alike within groups
 workload.py    what a step rolls out: drawn, or recorded
 acceptance.py  what drafts yield
 chunk.py, response.py, prefixes.py, resume.py  requests, and where their keys and values lie
-fluid.py       an instance that advances in closed form
+fluid.py, progress.py  an instance that advances in closed form
 simulated.py   the driver
-world.py       all of it from a configuration
+world.py, hardware.py  all of it from a configuration
 rollouts.py, outcome.py, compare.py            one scheduler's steps; metrics; schedulers side by side
 """

@@ -1,16 +1,13 @@
 """A rollout instance as a fluid: between two events all that it runs advances together, in closed form.
 
-Requests of one class of acceptance get the same number of tokens in every step. Each class counts what one of its
-requests has got since the start, and a heap holds the counts at which chunks end; so a step is never taken, whatever
-the number of requests. What an engine does at its boundaries is that of `rollout/batcher.py`: requests are admitted in
-order of arrival while slots and room last, a share of it left free; when the next step has no room, the request
-admitted last gives its room up, waits in front and computes its tokens again. Prefill stops the others.
+A step is never taken, whatever the number of requests (progress.py). What an engine does at its boundaries is that of
+`rollout/batcher.py`: requests are admitted in order of arrival while slots and room last, a share of it left free; when
+the next step has no room, the request admitted last gives its room up, waits in front and computes its tokens again.
+Prefill stops the others.
 """
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from typing import NamedTuple
 
 from sestina.core.errors import RunError
@@ -22,10 +19,8 @@ from sestina.simulator.chunk import Chunk
 from sestina.simulator.cost.span import StepLines
 from sestina.simulator.cost.step import EngineCost
 from sestina.simulator.prefixes import IdlePrefixes
+from sestina.simulator.progress import Progress
 from sestina.simulator.resume import Resume
-
-_LEAST = 1e-9
-"""Tokens that rounding may leave of a chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +67,7 @@ class FluidInstance:
         """Requests that run, by group."""
         self._read_tokens = 0.0
         """Contexts of all that run, prompts counted for each."""
-        classes = len(drafting.siblings)
-        self._got = [0.0] * classes
-        """Tokens that a request of each class has got since the start."""
-        self._counts = [0] * classes
-        self._ends: list[list[tuple[float, int, Chunk]]] = [[] for _ in range(classes)]
-        self._steps = self._drafts = 0
-        """Steps taken, and draft tokens of a request that was in all of them."""
-        self._num_tickets = 0
+        self._progress = Progress(drafting)
         self._prefixes = IdlePrefixes()
         self._segment: _Segment | None = None
         self._moves: list[tuple[Chunk, int]] = []
@@ -115,7 +103,7 @@ class FluidInstance:
         elif not self._running:
             self._at_s = max(self._at_s, now)
         for chunk, number in self._moves:
-            self._change_class(chunk, number)
+            self._progress.reclass(chunk, number)
         self._moves.clear()
         self._admit()
         self._segment = self._plan()
@@ -126,13 +114,8 @@ class FluidInstance:
         assert self._segment is not None, f"instance {self.id} has no event"
         self._run(self._segment, self._segment.steps)
         self._segment = None
-        ended: list[Chunk] = []
-        for heap, got in zip(self._ends, self._got, strict=True):
-            while heap and (heap[0][0] <= got + _LEAST or heap[0][2].ticket != heap[0][1]):
-                end, ticket, chunk = heappop(heap)
-                if chunk.ticket == ticket and end <= got + _LEAST:
-                    ended.append(chunk)
-        for chunk in sorted(ended, key=lambda chunk: chunk.ticket):
+        ended = self._progress.ended()
+        for chunk in ended:
             self._leave(chunk)
             chunk.produced = chunk.tokens
             chunk.finished_s = self._at_s
@@ -147,11 +130,7 @@ class FluidInstance:
         last = steps == segment.steps
         span_s = segment.lines.span_s(steps, self._read_tokens, segment.growth)
         self._at_s = segment.ends_s if last else self._at_s + span_s
-        for number, count in enumerate(self._counts):
-            if count:
-                self._got[number] += steps * self._drafting.rates[number][segment.length]
-        self._steps += steps
-        self._drafts += steps * self._drafting.lengths[segment.length]
+        self._progress.advance(steps, segment.length)
         grown = steps * segment.growth
         self.held_tokens += grown
         self._read_tokens += grown
@@ -162,12 +141,11 @@ class FluidInstance:
         """Find the next event: a chunk ends, or room does; makes room for one step at least."""
         while self._running:
             batch = len(self._running)
-            length = self._drafting.choose(self._cost, batch, self._read_tokens, self._counts)
-            rates = [of_class[length] for of_class in self._drafting.rates]
-            growth = sum(count * rate for count, rate in zip(self._counts, rates, strict=True))
+            length = self._drafting.choose(self._cost, batch, self._read_tokens, self._progress.counts)
+            growth = self._progress.growth(length)
             room = self.limits.kv_capacity_tokens - self.held_tokens
             if growth <= room:
-                steps = min(int(room // growth), *self._steps_to_ends(rates))
+                steps = min(int(room // growth), self._progress.steps_to_end(length))
                 lines = self._cost.lines(batch, self._drafting.lengths[length])
                 ends_s = self._at_s + lines.span_s(steps, self._read_tokens, growth)
                 return _Segment(lines, length, growth, steps, ends_s)
@@ -179,13 +157,6 @@ class FluidInstance:
                 f"of {chunk.context_tokens}"
             )
         return None
-
-    def _steps_to_ends(self, rates: Iterable[float]) -> Iterable[int]:
-        for heap, got, rate in zip(self._ends, self._got, rates, strict=True):
-            while heap and heap[0][2].ticket != heap[0][1]:
-                heappop(heap)
-            if heap:
-                yield max(1, -int(-(heap[0][0] - got - _LEAST) // rate))
 
     def _fits(self, chunk: Chunk) -> bool:
         if len(self._running) >= self.limits.max_running:
@@ -209,41 +180,12 @@ class FluidInstance:
         chunk.started_s = self._at_s if chunk.started_s is None else chunk.started_s
         self._at_s += self._resume.resume(chunk, self.id, prompt=prompt, own=cached, cost=self._cost)
         self._read_tokens += chunk.context_tokens
-        self._num_tickets += 1
-        chunk.ticket = self._num_tickets
         self._running[chunk.request] = chunk
-        self._join(chunk)
-
-    def _join(self, chunk: Chunk) -> None:
-        chunk.running_class = chunk.class_number
-        chunk.joined_at = self._got[chunk.running_class]
-        chunk.joined_steps, chunk.joined_drafts = self._steps, self._drafts
-        self._counts[chunk.running_class] += 1
-        heappush(
-            self._ends[chunk.running_class],
-            (chunk.joined_at + chunk.tokens - chunk.produced, chunk.ticket, chunk),
-        )
-
-    def _change_class(self, chunk: Chunk, number: int) -> None:
-        chunk.class_number = number
-        if not chunk.ticket or chunk.running_class == number:
-            return
-        self._count_off(chunk)
-        self._num_tickets += 1
-        # Its place in the order of admission stays; only the entry of the heap that it leaves is void.
-        chunk.ticket = self._num_tickets
-        self._join(chunk)
-
-    def _count_off(self, chunk: Chunk) -> None:
-        chunk.produced += self._got[chunk.running_class] - chunk.joined_at
-        chunk.steps += self._steps - chunk.joined_steps
-        chunk.drafted_tokens += self._drafts - chunk.joined_drafts
-        self._counts[chunk.running_class] -= 1
+        self._progress.join(chunk)
 
     def _leave(self, chunk: Chunk) -> None:
         """Take a running request out; its tokens so far are `own_tokens`."""
-        self._count_off(chunk)
-        chunk.ticket = 0
+        self._progress.leave(chunk)
         del self._running[chunk.request]
         group = chunk.request.group
         self._members[group] -= 1

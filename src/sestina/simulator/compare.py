@@ -20,16 +20,22 @@ _DASHES = ("solid", "dashed", "dashdot", "dotted")
 
 def table_of(compared: Sequence[Rollouts], uncalibrated: Sequence[str]) -> Table:
     """Return means over steps, with speed relative to the first; says what they rest on that nobody measured."""
-    shown = Table(title="simulated", title_justify="left", box=box.SIMPLE, caption_justify="left")
+    shown = Table(
+        title="simulated, means over steps, seconds",
+        title_justify="left",
+        box=box.SIMPLE,
+        caption_justify="left",
+        collapse_padding=True,
+    )
     shown.caption = f"not calibrated: {', '.join(uncalibrated)}" if uncalibrated else "all calibrated"
-    for name in ("scheduler", "step s", "rollout s", "tail s", "train s", "weights s", "tokens/s", "x", "preemptions"):
+    for name in ("scheduler", "step", "rollout", "tail", "train", "weights", "tokens/s", "x", "preempted"):
         shown.add_column(name, justify="left" if name == "scheduler" else "right")
     first = _mean(compared[0], "perf/rollout_s")
     for each in compared:
         rollout_s = _mean(each, "perf/rollout_s")
         tail_s = fmean(line["rollout/tail_share"] * line["perf/rollout_s"] for line in each.steps)
         spans = [_mean(each, "perf/step_s"), rollout_s, tail_s, _mean(each, "perf/train_s")]
-        cells = [f"{value:,.1f}" for value in (*spans, _mean(each, "perf/weights_s"))]
+        cells = [_seconds(value) for value in (*spans, _mean(each, "perf/weights_s"))]
         cells += [f"{_mean(each, 'perf/tokens_per_s'):,.0f}", f"{first / rollout_s:.2f}"]
         shown.add_row(each.scheduler, *cells, f"{_mean(each, 'rollout/preemptions'):,.0f}")
     return shown
@@ -66,6 +72,10 @@ def draw_finished(compared: Sequence[Rollouts], path: Path) -> None:
     axes.legend(frameon=False, loc="lower right")
     with written_aside(path) as aside:
         canvas.print_png(aside)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits are enough
 
 
 def _mean(each: Rollouts, name: str) -> float:

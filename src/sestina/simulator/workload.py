@@ -92,7 +92,7 @@ def _recorded(config: RunConfig, path: Path, reward_s: Seconds) -> Workload:
     table = read_lengths(path)
     spans = read_spans(path, "reward_s")
     table = table.append_column("reward_s", pa.array([reward_s] * len(table)) if spans is None else spans)
-    table = table.filter(pc.less(table["group"], EVAL_GROUPS))
+    table = table.filter(pc.field("group") < EVAL_GROUPS)
     _check_limits(config, path, table)
     steps = _by_step(table.to_pylist())
     missing = [step for step in range(1, config.run.steps + 1) if step not in steps]

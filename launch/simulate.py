@@ -28,7 +28,9 @@ def main(composed: DictConfig) -> None:
 if __name__ == "__main__":
     try:
         world = "simulated" if "sim.world=simulated" in sys.argv else "emulated"
-        sys.argv[1:] = prepare_arguments([f"sim={world}", *sys.argv[1:]], CONF)
+        chosen = any(argument.startswith("sim=") for argument in sys.argv)
+        # Behind the others, since nothing but flags may stand before --multirun.
+        sys.argv[1:] = prepare_arguments([*sys.argv[1:], *([] if chosen else [f"sim={world}"])], CONF)
     except SestinaError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(error.exit_code)

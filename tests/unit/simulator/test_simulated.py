@@ -194,8 +194,9 @@ def test_what_cannot_be_simulated_is_refused():
     )
 
 
-def test_the_command_chooses_the_world(tmp_path):
-    command = [sys.executable, str(LAUNCH), "sim.world=simulated", "+exp=seer_qwen72b", "sim.worlds=free"]
+@pytest.mark.parametrize("flags", [(), ("--multirun",)])
+def test_the_command_chooses_the_world(flags, tmp_path):
+    command = [sys.executable, str(LAUNCH), *flags, "sim.world=simulated", "+exp=seer_qwen72b", "sim.worlds=free"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert done.returncode == 2
     assert "sim.worlds: unknown key; did you mean 'sim.world'?" in done.stderr

@@ -70,9 +70,7 @@ def test_a_calibration_of_another_engine_is_refused(calibrated, tmp_path):
     with pytest.raises(ConfigError, match="taken with num_layers 99"):
         world_of(config, config.sim)
     (tmp_path / "c.json").unlink()
-    with pytest.raises(
-        AbsentError, match=r"c.json: no such file or directory; .* writes one"
-    ):
+    with pytest.raises(AbsentError, match=r"c.json: no such file or directory; .* writes one"):
         world_of(config, config.sim)
 
 

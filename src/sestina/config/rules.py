@@ -122,7 +122,14 @@ def _mean_is_below_the_longest(mean: int | None, longest: int) -> str | None:
 
 
 def _compares_models(compare: tuple[str, ...], world: str) -> str | None:
-    return "[]: only the world 'simulated' compares schedulers" if compare and world != "simulated" else None
+    if compare and world != "simulated":
+        return "[]: only the world 'simulated' compares schedulers"
+    return "each scheduler once" if len(set(compare)) < len(compare) else None
+
+
+def _controller_is_free(controller: str, world: str) -> str | None:
+    measured = world == "simulated" and controller == "measured"
+    return "'free': nothing is measured there" if measured else None
 
 
 def _same_device(trainer: str, engine: str) -> str | None:
@@ -234,6 +241,7 @@ RULES = (
     Rule(needs=("sim.world", f"{_ENGINE}.kind"), check=_world_has_engines),
     Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
     Rule(needs=("sim.compare", "sim.world"), check=_compares_models),
+    Rule(needs=("sim.controller", "sim.world"), check=_controller_is_free),
     Rule(needs=("rollout.expected_tokens", "rollout.max_new_tokens"), check=_mean_is_below_the_longest),
     Rule(needs=("draft.servers", "draft.source"), check=_servers_need_groups),
     Rule(needs=("draft.paths", "draft.source"), check=_a_chain),

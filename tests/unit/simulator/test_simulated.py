@@ -187,6 +187,12 @@ def test_what_cannot_be_simulated_is_refused():
     assert "sim.workload.drift: 9 is not allowed" in refusal("sim.workload.drift=9.0")
     assert "rollout.expected_tokens: 50000 is not allowed" in refusal("rollout.expected_tokens=50000")
     assert "sim.hardware: null is not allowed" in refusal("sim.hardware=null")
+    assert "sim.compare: ('group', 'group') is not allowed with sim.world 'simulated'; each" in refusal(
+        "sim.compare=[group,group]"
+    )
+    assert "sim.controller: 'measured' is not allowed with sim.world 'simulated'; 'free'" in refusal(
+        "sim.controller=measured"
+    )
     calibrated = ("sim=simulated", "sim/hardware=calibrated", "+exp=seer_qwen72b")
     assert "only 'torch' is calibrated" in refusal("sim.hardware.path=x.json", argv=calibrated)
     assert "sim.compare: ('group',) is not allowed with sim.world 'emulated'; []" in refusal(

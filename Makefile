@@ -23,7 +23,7 @@ quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-speculation bench-quickstart docs hooks clean distclean
+.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-simulator bench-speculation bench-quickstart docs hooks clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -62,7 +62,7 @@ fmt: $(DEV) ## format everything, and mend what ruff can
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(SOURCES) $(DRIVERS)
 
-bench: bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-speculation bench-quickstart ## every bench
+bench: bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-simulator bench-speculation bench-quickstart ## every bench
 
 bench-drafting: $(RUNTIME) ## the suffix index, against arctic-inference where .venv has it
 	$(BIN)/python launch/bench.py drafting $(ARGS)
@@ -87,6 +87,9 @@ bench-speculation: $(RUNTIME) ## drafting in the embedded engine against none
 
 bench-rollout: $(RUNTIME) ## schedulers on emulated instances and real ranks; decisions per second
 	$(BIN)/python launch/bench.py rollout $(ARGS)
+
+bench-simulator: $(RUNTIME) ## how long simulations of whole iterations take, and how that grows
+	$(BIN)/python launch/bench.py simulator $(ARGS)
 
 bench-quickstart: $(RUNTIME) ## the quickstart for three seeds, and runs that must be equal
 	$(BIN)/python launch/bench.py quickstart $(ARGS)

@@ -28,6 +28,7 @@ def main() -> int:
             "rollout",
             "quickstart",
             "sglang",
+            "simulator",
             "speculation",
             "report",
         ],

@@ -1,4 +1,4 @@
-"""Simulates a run's rollouts: python launch/simulate.py sim.world=emulated +exp=quickstart [key=value ...]."""
+"""Simulates a run's rollouts: python launch/simulate.py sim.world=simulated +exp=seer_qwen72b [key=value ...]."""
 
 import sys
 from pathlib import Path
@@ -27,7 +27,10 @@ def main(composed: DictConfig) -> None:
 
 if __name__ == "__main__":
     try:
-        sys.argv[1:] = prepare_arguments(["sim=emulated", *sys.argv[1:]], CONF)
+        world = "simulated" if "sim.world=simulated" in sys.argv else "emulated"
+        chosen = any(argument.startswith("sim=") for argument in sys.argv)
+        # Behind the others, since nothing but flags may stand before --multirun.
+        sys.argv[1:] = prepare_arguments([*sys.argv[1:], *([] if chosen else [f"sim={world}"])], CONF)
     except SestinaError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(error.exit_code)

@@ -4,6 +4,7 @@ engine.py     the embedded engine against transformers' `generate`
   decoders.py   the two of them behind one Protocol
   turns.py      two ways to do the same, timed in turns
 sglang.py     chunks against whole responses on an SGLang server
+simulator.py  how long simulations of whole iterations take
 packing.py    micro-batches by token budget against a fixed number of samples
 rollout.py    decisions per second of the planner, a million requests buffered
 asked.py      figures with what is asked of them

@@ -26,6 +26,7 @@ FREE = {
     "rollout.chunk_tokens": "as rollout.num_instances",
     "rollout.affinity_requests": "as rollout.num_instances",
     "rollout.lengths_from": "as rollout.num_instances",
+    "rollout.expected_tokens": "what is foreseen, not what is computed",
     "rollout.kv_pool": "as rollout.num_instances",
     "rollout.engine.kv_capacity_tokens": "as rollout.num_instances",
     "rollout.engine.memory_fraction": "as rollout.num_instances",

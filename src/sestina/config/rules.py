@@ -110,11 +110,27 @@ def _engine_holds_to_lengths(forced_from: object, engine: str) -> str | None:
 
 
 def _world_has_engines(world: str, engine: str) -> str | None:
-    return "rollout.engine.kind 'torch', which runs within this process" if engine != "torch" else None
+    absent = world == "emulated" and engine != "torch"
+    return "rollout.engine.kind 'torch', which runs within this process" if absent else None
 
 
-def _world_is_one_process(_world: str, _layout: str) -> str:
-    return "cluster null (cluster=none): a simulation is one process"
+def _world_is_one_process(world: str, _layout: str) -> str | None:
+    return "cluster null (cluster=none): an emulation is one process" if world == "emulated" else None
+
+
+def _mean_is_below_the_longest(mean: int | None, longest: int) -> str | None:
+    return f"below {longest}, or null" if mean is not None and mean >= longest else None
+
+
+def _compares_models(compare: tuple[str, ...], world: str) -> str | None:
+    if compare and world != "simulated":
+        return "[]: only the world 'simulated' compares schedulers"
+    return "each scheduler once" if len(set(compare)) < len(compare) else None
+
+
+def _controller_is_free(controller: str, world: str) -> str | None:
+    measured = world == "simulated" and controller == "measured"
+    return "'free': nothing is measured there" if measured else None
 
 
 def _same_device(trainer: str, engine: str) -> str | None:
@@ -210,6 +226,9 @@ RULES = (
     Rule(needs=("rollout.kv_pool.ssd_dir", "rollout.kv_pool.ssd_bytes"), check=_ssd_has_a_folder),
     Rule(needs=("sim.world", f"{_ENGINE}.kind"), check=_world_has_engines),
     Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
+    Rule(needs=("sim.compare", "sim.world"), check=_compares_models),
+    Rule(needs=("sim.controller", "sim.world"), check=_controller_is_free),
+    Rule(needs=("rollout.expected_tokens", "rollout.max_new_tokens"), check=_mean_is_below_the_longest),
     Rule(needs=("draft.servers", "draft.source"), check=_servers_need_groups),
     Rule(needs=("draft.paths", "draft.source"), check=_a_chain),
     Rule(needs=("draft.min_token_prob", "draft.source"), check=_no_cut),

@@ -27,7 +27,7 @@ class GroupScheduler:
         if not self._queue or not len(instances):
             return None
         entry = self._queue.popleft()
-        bound = sorted(instance.id for instance in instances)[derive(self._seed, entry.id.group) % len(instances)]
+        bound = instances.ids[derive(self._seed, entry.id.group) % len(instances)]
         return Placement(entry=entry, instance=bound, max_tokens=entry.remaining_tokens, reason="bound")
 
     def upcoming(self, count: int) -> list[Entry]:

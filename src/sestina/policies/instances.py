@@ -4,8 +4,10 @@ A request is promised the pages of its context plus its whole chunk. As long as 
 capacity, nothing it runs can be preempted (S-A: "concurrency per instance").
 """
 
+from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 
 from sestina.core.ids import RequestId
 from sestina.core.units import InstanceId
@@ -39,13 +41,23 @@ class Instance:
         return len(self.promises) < self.max_running and -(-tokens // self.page_tokens) <= room
 
 
+_SPARE = 64
+"""Places in the heap of loads that no cleaning is worth."""
+
+
 class Instances:
     """All instances that are up, by id."""
 
     def __init__(self) -> None:
+        self.ids: list[InstanceId] = []
+        """Rising."""
         self._instances: dict[InstanceId, Instance] = {}
         self._open: dict[InstanceId, Instance] = {}
         """Those that run fewer requests than they may: nearly none, at nearly every moment."""
+        self._loads: list[tuple[int, int, InstanceId]] = []
+        """Heap of pages and chunks of open instances; what has changed since leaves its place behind."""
+        self._alike = True
+        """Whether all have equal capacity: what does not fit where most room is, then fits nowhere."""
 
     @property
     def num_open(self) -> int:
@@ -69,13 +81,18 @@ class Instances:
         """
         if home is not None and self._instances[home].fits(tokens) and self._spread() <= within:
             return home
-        best: tuple[int, int, InstanceId] | None = None
-        for instance in self._open.values():
-            pages = instance.reserved_pages
-            if (best is None or pages <= best[0]) and instance.fits(tokens):
-                load = (pages, len(instance.promises), instance.id)
-                best = load if best is None else min(best, load)
-        return None if best is None else best[2]
+        passed: list[tuple[int, int, InstanceId]] = []
+        chosen = None
+        while (load := self._least_loaded()) is not None:
+            if self._instances[load[2]].fits(tokens):
+                chosen = load[2]
+                break
+            if self._alike:
+                break
+            passed.append(heappop(self._loads))
+        for load in passed:
+            heappush(self._loads, load)
+        return chosen
 
     def add(self, up: InstanceUp) -> None:
         """An instance is ready."""
@@ -86,8 +103,30 @@ class Instances:
             page_tokens=up.page_tokens,
             max_running=up.max_running,
         )
+        insort(self.ids, up.instance)
+        other = self._instances[self.ids[0]]
+        self._alike &= (instance.num_pages, instance.page_tokens) == (other.num_pages, other.page_tokens)
         if up.max_running:
             self._open[up.instance] = instance
+            self._rank(instance)
+
+    def _least_loaded(self) -> tuple[int, int, InstanceId] | None:
+        """Return the least of the open instances' loads, and leave it where it is."""
+        while self._loads:
+            load = self._loads[0]
+            instance = self._open.get(load[2])
+            if instance is not None and instance.reserved_pages == load[0] and len(instance.promises) == load[1]:
+                return load
+            heappop(self._loads)
+        return None
+
+    def _rank(self, instance: Instance) -> None:
+        """The load of an open instance has changed."""
+        if len(self._loads) > 2 * len(self._open) + _SPARE:
+            self._loads = [(each.reserved_pages, len(each.promises), each.id) for each in self._open.values()]
+            heapify(self._loads)
+        else:
+            heappush(self._loads, (instance.reserved_pages, len(instance.promises), instance.id))
 
     def _spread(self) -> int:
         running = [len(instance.promises) for instance in self._instances.values()]
@@ -101,6 +140,8 @@ class Instances:
         if len(target.promises) == target.max_running:
             del self._open[instance]
         target.reserved_pages += pages
+        if instance in self._open:
+            self._rank(target)
 
     def release(self, instance: InstanceId, request: RequestId) -> None:
         """Take the promise back: the chunk has ended."""
@@ -108,3 +149,4 @@ class Instances:
         if len(target.promises) == target.max_running:
             self._open[instance] = target
         target.reserved_pages -= target.promises.pop(request)
+        self._rank(target)

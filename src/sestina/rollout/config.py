@@ -85,3 +85,5 @@ class RolloutConfig:
     temperature: Positive
     engine: EngineConfig
     kv_pool: KvPoolConfig
+    expected_tokens: Count | None = None
+    """Mean length of a response that plans and simulations assume; None: a quarter of the longest."""

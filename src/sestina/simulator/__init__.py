@@ -1,9 +1,22 @@
 """Runs without their ranks: the planner and journal of a real run under virtual clocks.
 
-clock.py     time that passes only while something works, by as much as that really took
-agenda.py    what happens next, in order of virtual time
-instance.py  one real engine under a clock of its own
-scoring.py   rewards, and the workers that a real run would have waited for
-emulated.py  the driver: real engines, real tokens, virtual time
-run.py       a whole run of it: config.yaml, metrics, journal, traces, figure
+agenda.py      what happens next, in order of virtual time
+scoring.py     rewards, and the workers that a real run would have waited for
+run.py         a whole run: config.yaml, metrics, journal, traces, figure
+
+Emulated: real engines and tokens.
+clock.py       time that passes only while something works, by as much as that really took
+instance.py    one real engine under a clock of its own
+emulated.py    the driver
+
+Simulated: neither, and times from a cost model.
+cost/          what engines, trainers and links take
+lengths.py     response lengths, heavy-tailed and alike within groups
+workload.py    what a step rolls out: drawn, or recorded
+acceptance.py  what drafts yield
+chunk.py, response.py, prefixes.py, resume.py  requests, and where their keys and values lie
+fluid.py, progress.py  an instance that advances in closed form
+simulated.py   the driver
+world.py, hardware.py  all of it from a configuration
+rollouts.py, outcome.py, compare.py            one scheduler's steps; metrics; schedulers side by side
 """

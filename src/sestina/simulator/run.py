@@ -27,9 +27,12 @@ from sestina.models.weights import read_weights
 from sestina.rewards.pool import RewardPool
 from sestina.rollout.build import build_engine
 from sestina.simulator.clock import Meter, VirtualClock, meter_for, nothing_takes_time
+from sestina.simulator.compare import PICTURE, TABLE, draw_finished, table_of, write_table
 from sestina.simulator.emulated import EmulatedDriver
 from sestina.simulator.instance import EmulatedInstance
+from sestina.simulator.rollouts import roll_out
 from sestina.simulator.scoring import Score
+from sestina.simulator.world import world_of
 from sestina.telemetry.figure import draw
 from sestina.telemetry.journal import Journal
 from sestina.telemetry.metrics import FILE_NAME as METRICS
@@ -41,21 +44,54 @@ from sestina.telemetry.traces import write_step
 def simulate(config: RunConfig, console: Console) -> None:
     """Roll out every step of a run and show what came of it; raises a UserError before anything is written."""
     if config.sim is None:
-        raise ConfigError(["sim: null is no world to simulate; sim=emulated is one"])
+        raise ConfigError(["sim: null is no world to simulate; sim=emulated and sim=simulated are"])
+    if config.sim.world == "simulated":
+        _simulate(config, config.sim, console)
+    else:
+        _emulate(config, config.sim, console)
+
+
+def _emulate(config: RunConfig, sim: SimConfig, console: Console) -> None:
     materials = prepare(config)
-    run_dir = RunDir(config.dir)
-    run_dir.check_writable()
-    if (run_dir.path / METRICS).exists():
-        raise RunDirError(f"{run_dir.path} holds a run; give a simulation another name or dir")
-    run_dir.hold()
-    try:
+    with _held(config) as run_dir:
         write_resolved(config, run_dir.file(CONFIG))
-        _roll_out(config, config.sim, materials, run_dir, console)
-    finally:
-        run_dir.release()
+        _roll_out(config, sim, materials, run_dir, console)
+    _report(run_dir, console)
+
+
+def _simulate(config: RunConfig, sim: SimConfig, console: Console) -> None:
+    """Let the run's scheduler, or those to compare, roll out fluid instances."""
+    world = world_of(config, sim)
+    schedulers = sim.compare or (config.rollout.scheduler,)
+    with _held(config) as run_dir:
+        folders = [run_dir.path / kind if sim.compare else run_dir.path for kind in schedulers]
+        compared = [roll_out(world, kind, folder, console) for kind, folder in zip(schedulers, folders, strict=True)]
+        write_table(compared, run_dir.file(TABLE))
+        draw_finished(compared, run_dir.file(PICTURE))
+    if not sim.compare:
+        _report(run_dir, console)
+    console.print(table_of(compared, world.uncalibrated))
+    console.print(f"figure: {run_dir.file(PICTURE)}")
+
+
+def _report(run_dir: RunDir, console: Console) -> None:
     console.print(summary(run_dir.path))
     draw(run_dir.path, run_dir.file(SUMMARY))
     console.print(f"figure: {run_dir.file(SUMMARY)}")
+
+
+@contextlib.contextmanager
+def _held(config: RunConfig) -> Iterator[RunDir]:
+    """Yield the run's directory, which holds no run, and keep others out meanwhile."""
+    run_dir = RunDir(config.dir)
+    run_dir.check_writable()
+    if any((run_dir.path / name).exists() for name in (METRICS, TABLE)):
+        raise RunDirError(f"{run_dir.path} holds a run; give a simulation another name or dir")
+    run_dir.hold()
+    try:
+        yield run_dir
+    finally:
+        run_dir.release()
 
 
 def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: RunDir, console: Console) -> None:

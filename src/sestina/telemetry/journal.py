@@ -11,6 +11,7 @@ import mmap
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -138,7 +139,12 @@ def _entry(number: int, line: dict[str, Any]) -> Entry:
 
 
 def _tagged(record: Event | Command) -> dict[str, Any]:
-    return {"type": type(record).__name__} | {field.name: getattr(record, field.name) for field in fields(record)}
+    return {"type": type(record).__name__} | {name: getattr(record, name) for name in _names(type(record))}
+
+
+@cache
+def _names(kind: type[Event | Command]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def _untagged(record: dict[str, Any], kinds: dict[str, type[_T]]) -> _T:

@@ -3,6 +3,7 @@
 Both have the columns of a run's `traces/requests`; a file needs those of COLUMNS alone.
 """
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,18 @@ def read_lengths(source: Path) -> pa.Table:
     _check_finishes(source, table.column("finish"))
     _check_unique(source, table)
     return table
+
+
+def read_spans(source: Path, name: str) -> "pa.ChunkedArray[Any] | None":
+    """Return a column of seconds, None when the recording has none of that name; raises DataError for a negative."""
+    table = _read(source)
+    if name not in table.column_names:
+        return None
+    column = table.column(name)
+    if not pa.types.is_floating(column.type):
+        raise DataError(f"{source}: column {name} is of type {column.type}; allowed are numbers")
+    _refuse_first(source, column, name, lambda value: not 0 <= value < math.inf, "at least 0")
+    return column
 
 
 def _read(source: Path) -> pa.Table:

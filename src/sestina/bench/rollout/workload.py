@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from sestina.controller.offer import Offer
 from sestina.controller.recorded import RecordedLength
 from sestina.core.ids import GroupId
@@ -21,6 +19,7 @@ from sestina.data.prompt import Prompt
 from sestina.data.prompt_set import encode
 from sestina.data.sums import SumsGenerator
 from sestina.models.tokenizer import Tokenizer
+from sestina.simulator.lengths import correlated_lengths
 
 MODEL = Path("assets/sums")
 PROMPT_TOKENS = 128
@@ -52,13 +51,15 @@ class Workload:
 
     def lengths(self, seed: int) -> list[list[int]]:
         """Return tokens by group and sample."""
-        rng = np.random.default_rng(seed)
-        drawn = rng.lognormal(0.0, self.between, (self.num_groups, 1))
-        drawn = drawn * rng.lognormal(0.0, WITHIN, (self.num_groups, self.group_size))
-        scale = 1.0
-        for _ in range(50):  # clipping lowers the mean, which another scale brings back
-            scale *= self.mean_tokens / np.clip(scale * drawn, 1, self.max_tokens).mean()
-        return np.clip(scale * drawn, 1, self.max_tokens).astype(np.int64).tolist()
+        return correlated_lengths(
+            num_groups=self.num_groups,
+            group_size=self.group_size,
+            mean_tokens=self.mean_tokens,
+            max_tokens=self.max_tokens,
+            between=self.between,
+            within=WITHIN,
+            seed=seed,
+        ).tolist()
 
 
 QWEN2_VL = Workload(

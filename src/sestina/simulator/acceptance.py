@@ -1,0 +1,105 @@
+"""Drafting as a simulation has it: how many tokens a step yields, by draft length and finished siblings.
+
+Acceptance is one rate alpha for every place of a draft, so a draft of g tokens yields 1 + alpha + ... + alpha^g
+(EfficientRollout, section 4; algorithms-and-numbers E-A). alpha is what the configured table of means implies.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sestina.config.run import RunConfig
+from sestina.config.sim import SimConfig
+from sestina.core.errors import ConfigError
+from sestina.simulator.cost.step import EngineCost
+
+_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Draft lengths tried where the run's policy adapts them."""
+
+_HALVINGS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """Draft lengths to choose from, and what each yields."""
+
+    lengths: tuple[int, ...]
+    """0: a plain step."""
+    siblings: tuple[int, ...]
+    """Finished siblings from which on a class of responses begins; rising from 0."""
+    rates: tuple[tuple[float, ...], ...]
+    """[classes][lengths]: tokens per step"""
+
+    def class_of(self, finished: int) -> int:
+        """Return the class of a response with so many finished siblings."""
+        return bisect_right(self.siblings, finished) - 1
+
+    def choose(self, cost: EngineCost, batch: int, tokens: float, counts: Sequence[int]) -> int:
+        """Return the index of the length whose steps take least time for each token (Seer v3, algorithm 1).
+
+        `counts`: responses of each class.
+        """
+        if len(self.lengths) == 1:
+            return 0
+        return min(range(len(self.lengths)), key=lambda index: self._token_s(cost, batch, tokens, counts, index))
+
+    def _token_s(self, cost: EngineCost, batch: int, tokens: float, counts: Sequence[int], index: int) -> float:
+        gained = sum(count * rates[index] for count, rates in zip(counts, self.rates, strict=True))
+        return cost.lines(batch, self.lengths[index]).step_s(tokens) / gained
+
+
+NO_DRAFTS = Drafting(lengths=(0,), siblings=(0,), rates=((1.0,),))
+
+
+def drafting_of(config: RunConfig, sim: SimConfig) -> Drafting:
+    """Return what a run's section `draft` comes to; raises ConfigError for a source without a table of acceptance."""
+    draft, table = config.draft, sim.acceptance
+    if draft.source == "none":
+        return NO_DRAFTS
+    if draft.source not in ("self", "grouped"):
+        raise ConfigError([
+            f"draft.source: '{draft.source}' is not carried by a simulation, which knows no acceptance of it; 'none', "
+            "'self' and 'grouped' are"
+        ])  # fmt: skip
+    if table is None:
+        raise ConfigError(["sim.acceptance: null is not allowed with draft.source; sim=simulated has a table"])
+    rising = list(table.siblings) == sorted(set(table.siblings)) and table.siblings[:1] == (0,)
+    if not rising or len(table.siblings) != len(table.tokens_per_step):
+        raise ConfigError([
+            f"sim.acceptance.siblings: {list(table.siblings)} is not allowed with {len(table.tokens_per_step)} values "
+            "of sim.acceptance.tokens_per_step; as many, rising from 0"
+        ])  # fmt: skip
+    wrong = [mean for mean in table.tokens_per_step if not 1 <= mean <= table.draft_tokens + 1]
+    if wrong:
+        raise ConfigError([
+            f"sim.acceptance.tokens_per_step: {wrong[0]:g} is not allowed with sim.acceptance.draft_tokens "
+            f"{table.draft_tokens}; from 1 to {table.draft_tokens + 1}"
+        ])  # fmt: skip
+    classes = len(table.siblings) if draft.source == "grouped" else 1
+    lengths = _lengths(config)
+    rates = [_rate(mean, table.draft_tokens) for mean in table.tokens_per_step[:classes]]
+    return Drafting(
+        lengths=lengths,
+        siblings=table.siblings[:classes],
+        rates=tuple(tuple(yielded(rate, length) for length in lengths) for rate in rates),
+    )
+
+
+def yielded(rate: float, length: int) -> float:
+    """Return the mean tokens of a step with a draft of so many, each accepted at `rate` if those before it were."""
+    return sum(rate**place for place in range(length + 1))
+
+
+def _lengths(config: RunConfig) -> tuple[int, ...]:
+    most = config.draft.max_tokens
+    plain = () if config.draft.toggle == "always" else (0,)
+    shorter = () if config.draft.length == "fixed" else tuple(length for length in _LENGTHS if length < most)
+    return (*plain, *shorter, most)
+
+
+def _rate(mean: float, length: int) -> float:
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if yielded(middle, length) < mean else (low, middle)
+    return low

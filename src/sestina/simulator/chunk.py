@@ -1,0 +1,60 @@
+"""A chunk of a response on a simulated instance."""
+
+from dataclasses import dataclass
+
+from sestina.core.ids import RequestId
+from sestina.core.records import KvSource
+from sestina.core.units import Seconds
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Chunk:
+    """What it is, and what has become of it; the instance that it is on mutates it."""
+
+    request: RequestId
+    prompt_tokens: int
+    generated_tokens: int
+    """Of earlier chunks."""
+    tokens: int
+    """That it will produce."""
+    done: bool
+    """The response is complete with it."""
+    class_number: int
+    """Of its acceptance."""
+    submitted_s: Seconds
+    started_s: Seconds | None = None
+    finished_s: Seconds = 0.0
+    produced: float = 0.0
+    """Tokens so far, up to when it entered its class; a fraction where drafts yield one in the mean."""
+    joined_at: float = 0.0
+    """Tokens, steps and draft tokens of the instance's counts, when it entered its class."""
+    joined_steps: int = 0
+    joined_drafts: int = 0
+    running_class: int = 0
+    ticket: int = 0
+    """Of its admission; 0 while it does not run."""
+    steps: int = 0
+    drafted_tokens: int = 0
+    """Both up to when it entered its class."""
+    prefilled_tokens: int = 0
+    cached_tokens: int = 0
+    preemptions: int = 0
+    kv_source: KvSource = "none"
+    kv_loaded_tokens: int = 0
+    kv_moved_bytes: int = 0
+    kv_s: Seconds = 0.0
+
+    @property
+    def accepted_tokens(self) -> int:
+        """Of an ended chunk: what it has beyond the one token that each step draws."""
+        return max(0, self.tokens - self.steps) if self.drafted_tokens else 0
+
+    @property
+    def own_tokens(self) -> float:
+        """Tokens of the response whose keys and values it has, as of when it entered its class."""
+        return self.generated_tokens + self.produced
+
+    @property
+    def context_tokens(self) -> float:
+        """The same with the prompt."""
+        return self.prompt_tokens + self.own_tokens

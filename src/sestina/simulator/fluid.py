@@ -1,0 +1,208 @@
+"""A rollout instance as a fluid: between two events all that it runs advances together, in closed form.
+
+A step is never taken, whatever the number of requests (progress.py). What an engine does at its boundaries is that of
+`rollout/batcher.py`: requests are admitted in order of arrival while slots and room last, a share of it left free; when
+the next step has no room, the request admitted last gives its room up, waits in front and computes its tokens again.
+Prefill stops the others.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sestina.core.errors import RunError
+from sestina.core.ids import GroupId, RequestId
+from sestina.core.units import InstanceId, Seconds
+from sestina.rollout.batcher import WATERMARK
+from sestina.simulator.acceptance import Drafting
+from sestina.simulator.chunk import Chunk
+from sestina.simulator.cost.span import StepLines
+from sestina.simulator.cost.step import EngineCost
+from sestina.simulator.prefixes import IdlePrefixes
+from sestina.simulator.progress import Progress
+from sestina.simulator.resume import Resume
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FluidLimits:
+    """What an instance can hold."""
+
+    kv_capacity_tokens: int
+    max_running: int
+
+
+class _Segment(NamedTuple):
+    """From one boundary to the next event: nothing changes but time and counts."""
+
+    lines: StepLines
+    length: int
+    """Index into `Drafting.lengths`."""
+    growth: float
+    """Tokens that a step adds, of all requests."""
+    steps: int
+    """To the event at its end."""
+    ends_s: Seconds
+
+
+class FluidInstance:
+    """One instance; told the time, it never asks."""
+
+    def __init__(
+        self, instance: InstanceId, limits: FluidLimits, cost: EngineCost, drafting: Drafting, resume: Resume
+    ) -> None:
+        self.id = instance
+        self.limits = limits
+        self.held_tokens = 0.0
+        """Keys and values of those that run; a group's prompt counts once."""
+        self.peak_tokens = 0.0
+        """The most that it has held."""
+        self._cost, self._drafting, self._resume = cost, drafting, resume
+        self._watermark = int(limits.kv_capacity_tokens * WATERMARK)
+        self._at_s: Seconds = 0.0
+        """The boundary that the state is of; it may lie ahead of the world's time."""
+        self._waiting: deque[Chunk] = deque()
+        self._running: dict[RequestId, Chunk] = {}
+        """In order of admission."""
+        self._members: dict[GroupId, int] = {}
+        """Requests that run, by group."""
+        self._read_tokens = 0.0
+        """Contexts of all that run, prompts counted for each."""
+        self._progress = Progress(drafting)
+        self._prefixes = IdlePrefixes()
+        self._segment: _Segment | None = None
+        self._moves: list[tuple[Chunk, int]] = []
+
+    @property
+    def num_running(self) -> int:
+        """Requests that decode."""
+        return len(self._running)
+
+    def submit(self, chunk: Chunk) -> None:
+        """A chunk lies at the door; `settle` lets it in."""
+        self._waiting.append(chunk)
+
+    def reclass(self, chunk: Chunk, number: int) -> None:
+        """A chunk that runs here is of another class from the next boundary on; `settle` does it."""
+        self._moves.append((chunk, number))
+
+    def settle(self, now: Seconds) -> Seconds | None:
+        """Take in what has come by `now`, at the first boundary from then on.
+
+        Returns when the next event is due; None when there is none.
+        """
+        segment = self._segment
+        if segment is not None and now < segment.ends_s:
+            if not self._moves and not (self._waiting and self._fits(self._waiting[0])):
+                return segment.ends_s
+            steps = segment.lines.steps_for(now - self._at_s, self._read_tokens, segment.growth)
+            if steps >= segment.steps:
+                return segment.ends_s
+            self._run(segment, steps)
+        elif segment is not None and segment.steps:
+            return segment.ends_s  # due at this instant, and `finish` will be asked
+        elif not self._running:
+            self._at_s = max(self._at_s, now)
+        for chunk, number in self._moves:
+            self._progress.reclass(chunk, number)
+        self._moves.clear()
+        self._admit()
+        self._segment = self._plan()
+        return self._segment and self._segment.ends_s
+
+    def finish(self) -> list[Chunk]:
+        """Go to the event that is due; returns the chunks that end there, in the order of their admission."""
+        assert self._segment is not None, f"instance {self.id} has no event"
+        self._run(self._segment, self._segment.steps)
+        self._segment = None
+        ended = self._progress.ended()
+        for chunk in ended:
+            self._leave(chunk)
+            chunk.produced = chunk.tokens
+            chunk.finished_s = self._at_s
+            if not chunk.done:
+                self._prefixes.release(chunk.request, int(chunk.own_tokens))
+        self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
+        return ended
+
+    def _run(self, segment: _Segment, steps: int) -> None:
+        if not steps:
+            return
+        last = steps == segment.steps
+        span_s = segment.lines.span_s(steps, self._read_tokens, segment.growth)
+        self._at_s = segment.ends_s if last else self._at_s + span_s
+        self._progress.advance(steps, segment.length)
+        grown = steps * segment.growth
+        self.held_tokens += grown
+        self._read_tokens += grown
+        self.peak_tokens = max(self.peak_tokens, self.held_tokens)
+        self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
+
+    def _plan(self) -> _Segment | None:
+        """Find the next event: a chunk ends, or room does; makes room for one step at least."""
+        while self._running:
+            batch = len(self._running)
+            length = self._drafting.choose(self._cost, batch, self._read_tokens, self._progress.counts)
+            growth = self._progress.growth(length)
+            room = self.limits.kv_capacity_tokens - self.held_tokens
+            if growth <= room:
+                steps = min(int(room // growth), self._progress.steps_to_end(length))
+                lines = self._cost.lines(batch, self._drafting.lengths[length])
+                ends_s = self._at_s + lines.span_s(steps, self._read_tokens, growth)
+                return _Segment(lines, length, growth, steps, ends_s)
+            self._preempt()
+        if self._waiting:
+            chunk = self._waiting[0]
+            raise RunError(
+                f"instance {self.id} has room for {self.limits.kv_capacity_tokens} tokens, too few for {chunk.request} "
+                f"of {chunk.context_tokens}"
+            )
+        return None
+
+    def _fits(self, chunk: Chunk) -> bool:
+        if len(self._running) >= self.limits.max_running:
+            return False
+        wanted = chunk.own_tokens + (0 if chunk.request.group in self._members else chunk.prompt_tokens)
+        room = self.limits.kv_capacity_tokens - self.held_tokens
+        return wanted + (self._watermark if self._running else 0) <= room
+
+    def _admit(self) -> None:
+        while self._waiting and self._fits(self._waiting[0]):
+            self._enter(self._waiting.popleft())
+
+    def _enter(self, chunk: Chunk) -> None:
+        group, own = chunk.request.group, chunk.own_tokens
+        members = self._members.get(group, 0)
+        self._members[group] = members + 1
+        prompt = chunk.prompt_tokens if members else self._prefixes.take(group)
+        cached = self._prefixes.take(chunk.request)
+        self.held_tokens += own + (0 if members else chunk.prompt_tokens)
+        self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
+        chunk.started_s = self._at_s if chunk.started_s is None else chunk.started_s
+        self._at_s += self._resume.resume(chunk, self.id, prompt=prompt, own=cached, cost=self._cost)
+        self._read_tokens += chunk.context_tokens
+        self._running[chunk.request] = chunk
+        self._progress.join(chunk)
+
+    def _leave(self, chunk: Chunk) -> None:
+        """Take a running request out; its tokens so far are `own_tokens`."""
+        self._progress.leave(chunk)
+        del self._running[chunk.request]
+        group = chunk.request.group
+        self._members[group] -= 1
+        self._read_tokens -= chunk.context_tokens
+        self.held_tokens -= chunk.own_tokens
+        if not self._members[group]:
+            del self._members[group]
+            self.held_tokens -= chunk.prompt_tokens
+            self._prefixes.release(group, chunk.prompt_tokens)
+        if not self._running:
+            self.held_tokens = self._read_tokens = 0.0  # what rounding has left
+
+    def _preempt(self) -> None:
+        chunk = self._running[next(reversed(self._running))]
+        self._leave(chunk)
+        chunk.produced = int(chunk.produced)
+        chunk.preemptions += 1
+        self._prefixes.release(chunk.request, int(chunk.own_tokens))
+        self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
+        self._waiting.appendleft(chunk)

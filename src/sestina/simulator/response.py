@@ -1,0 +1,113 @@
+"""A response of a simulated rollout, and the rows that it leaves in the traces."""
+
+from dataclasses import dataclass, field
+
+from sestina.core.ids import RequestId
+from sestina.core.units import InstanceId, Seconds
+from sestina.policies.events import Dispatch
+from sestina.simulator.chunk import Chunk
+from sestina.telemetry.traces import ChunkRow, RequestRow
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Response:
+    """As the driver keeps it."""
+
+    id: RequestId
+    step: int
+    prompt_tokens: int
+    length: int
+    """Tokens, known from the start; the planner is not told."""
+    limit: int
+    reward_s: Seconds
+    offered_s: Seconds
+    generated_tokens: int = 0
+    dispatched: tuple[Dispatch, Chunk, Seconds] | None = None
+    rows: list[ChunkRow] = field(default_factory=list[ChunkRow])
+    rewarded_s: Seconds = 0.0
+
+    @property
+    def finish(self) -> str:
+        """How it ends."""
+        return "length" if self.length == self.limit else "stop"
+
+    @property
+    def finished_s(self) -> Seconds:
+        """When its last token was known."""
+        return self.rows[-1].finished_s
+
+    def start(self, dispatch: Dispatch, class_number: int, now: Seconds) -> Chunk:
+        """A chunk leaves for an instance; returns it."""
+        tokens = min(dispatch.max_tokens, self.length - self.generated_tokens)
+        chunk = Chunk(
+            request=self.id,
+            prompt_tokens=self.prompt_tokens,
+            generated_tokens=self.generated_tokens,
+            tokens=tokens,
+            done=self.generated_tokens + tokens == self.length,
+            class_number=class_number,
+            submitted_s=now,
+        )
+        self.dispatched = dispatch, chunk, now
+        return chunk
+
+    def absorb(self, chunk: Chunk, instance: InstanceId, now: Seconds) -> None:
+        """A chunk came back."""
+        assert self.dispatched is not None, f"request {self.id}: a chunk came back that was never sent"
+        dispatch, _, dispatched_s = self.dispatched
+        self.dispatched = None
+        self.generated_tokens += chunk.tokens
+        self.rows.append(
+            ChunkRow(
+                step=self.step,
+                group=self.id.group,
+                sample=self.id.sample,
+                chunk=len(self.rows),
+                instance=instance,
+                reason=dispatch.reason,
+                budget_tokens=dispatch.max_tokens,
+                tokens=chunk.tokens,
+                finish=self.finish if chunk.done else "chunk",
+                version=0,
+                dispatched_s=dispatched_s,
+                submitted_s=chunk.submitted_s,
+                started_s=now if chunk.started_s is None else chunk.started_s,
+                finished_s=chunk.finished_s,
+                received_s=now,
+                prefilled_tokens=chunk.prefilled_tokens,
+                cached_tokens=chunk.cached_tokens,
+                preemptions=chunk.preemptions,
+                drafted_tokens=chunk.drafted_tokens,
+                accepted_tokens=chunk.accepted_tokens,
+                kv_source=chunk.kv_source,
+                kv_loaded_tokens=chunk.kv_loaded_tokens,
+                kv_moved_bytes=chunk.kv_moved_bytes,
+                kv_s=chunk.kv_s,
+            )
+        )
+
+    def row(self) -> RequestRow:
+        """Return the finished response as the traces want it; nothing was scored, so there is no reward."""
+        return RequestRow(
+            step=self.step,
+            group=self.id.group,
+            sample=self.id.sample,
+            prompt_id=str(self.id.group),
+            evaluation=False,
+            prompt_tokens=self.prompt_tokens,
+            response_tokens=self.generated_tokens,
+            num_chunks=len(self.rows),
+            finish=self.finish,
+            reward=None,
+            reward_error="simulated: no response was scored",
+            reward_s=self.reward_s,
+            first_version=0,
+            last_version=0,
+            offered_s=self.offered_s,
+            started_s=self.rows[0].started_s,
+            finished_s=self.finished_s,
+            rewarded_s=self.rewarded_s,
+            preemptions=sum(row.preemptions for row in self.rows),
+            prefilled_tokens=sum(row.prefilled_tokens for row in self.rows),
+            cached_tokens=sum(row.cached_tokens for row in self.rows),
+        )

@@ -1,0 +1,165 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sestina.core.ids import RequestId
+from sestina.policies.drafting.cost import StepCost
+from sestina.rollout.batcher import WATERMARK
+from sestina.simulator.acceptance import NO_DRAFTS, Drafting
+from sestina.simulator.chunk import Chunk
+from sestina.simulator.cost.step import EngineCost
+from sestina.simulator.fluid import FluidInstance, FluidLimits
+from sestina.simulator.resume import Resume
+
+KV_S, SEQUENCE_S = 1e-3, 0.05
+STEP = StepCost(
+    weights_s=0.0,
+    kv_token_s=KV_S,
+    row_s=0.0,
+    row_kv_s=0.0,
+    plain_sequence_s=SEQUENCE_S,
+    verify_sequence_s=SEQUENCE_S,
+    draft_token_s=0.0,
+)
+COST = EngineCost(step=STEP, prefill_row_kv_s=0.0, max_step_tokens=64)
+DRAFTS = Drafting(lengths=(0, 4), siblings=(0, 2), rates=((1.0, 1.7), (1.0, 2.3)))
+
+
+def chunk(group, prompt, tokens, *, sample=0, generated=0, at=0.0):
+    return Chunk(
+        request=RequestId(group, sample),
+        prompt_tokens=prompt,
+        generated_tokens=generated,
+        tokens=tokens,
+        done=True,
+        class_number=0,
+        submitted_s=at,
+    )
+
+
+def instance(capacity=400, max_running=6, drafting=NO_DRAFTS, cost=COST):
+    limits = FluidLimits(kv_capacity_tokens=capacity, max_running=max_running)
+    return FluidInstance(0, limits, cost, drafting, Resume(pool=None))
+
+
+def flown(subject, arrivals):
+    """Let chunks arrive at their times; returns each with when it ended, in the order of their ends."""
+    ended, coming = [], sorted(arrivals, key=lambda each: each.submitted_s)
+    now, due = 0.0, None
+    while coming or due is not None:
+        if coming and (due is None or coming[0].submitted_s < due):
+            now = coming[0].submitted_s
+            subject.submit(coming.pop(0))
+        else:
+            now = due
+            ended += subject.finish()
+        due = subject.settle(now)
+        assert subject.peak_tokens <= subject.limits.kv_capacity_tokens + 1e-6
+        assert subject.num_running <= subject.limits.max_running
+    return ended
+
+
+def stepped(chunks, capacity, max_running):
+    """Step by step, every token of it; returns when each chunk ended, and the preemptions."""
+    now, preemptions, ends = 0.0, 0, {}
+    waiting, running = [(each, 0) for each in chunks], []
+
+    def held():
+        return sum(each.prompt_tokens + got for each, got in running)
+
+    while waiting or running:
+        while waiting and len(running) < max_running:
+            each, got = waiting[0]
+            left_free = int(capacity * WATERMARK) if running else 0
+            if each.prompt_tokens + got + left_free > capacity - held():
+                break
+            running.append(waiting.pop(0))
+        while held() + len(running) > capacity:
+            waiting.insert(0, running.pop())
+            preemptions += 1
+        now += KV_S * held() + SEQUENCE_S * len(running)
+        running = [(each, got + 1) for each, got in running]
+        ends |= {each.request: now for each, got in running if got == each.tokens}
+        running = [(each, got) for each, got in running if got < each.tokens]
+    return ends, preemptions
+
+
+WORK = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 120)), min_size=1, max_size=14)
+
+
+@given(work=WORK, capacity=st.integers(190, 700), max_running=st.integers(1, 8))
+def test_a_fluid_does_what_steps_do(work, capacity, max_running):
+    made = [chunk(group, *sizes) for group, sizes in enumerate(work)]
+    ends, preemptions = stepped([chunk(group, *sizes) for group, sizes in enumerate(work)], capacity, max_running)
+    ended = flown(instance(capacity, max_running), made)
+    assert {each.request: each.finished_s for each in ended} == pytest.approx(ends, rel=1e-9)
+    assert sum(each.preemptions for each in made) == preemptions
+
+
+ARRIVALS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 60), st.integers(1, 120), st.floats(0, 40)), min_size=1, max_size=14
+)
+
+
+@settings(deadline=None)
+@given(work=ARRIVALS, drafting=st.sampled_from([NO_DRAFTS, DRAFTS]))
+def test_every_chunk_ends_once_with_its_tokens_and_within_room(work, drafting):
+    prompts = {}
+    made = [
+        chunk(group, prompts.setdefault(group, prompt), tokens, sample=number, at=at)
+        for number, (group, prompt, tokens, at) in enumerate(work)
+    ]
+    subject = instance(drafting=drafting)
+    ended = flown(subject, made)
+    assert sorted(each.request for each in ended) == sorted(each.request for each in made)
+    assert all(each.produced == each.tokens for each in made)
+    assert all(each.submitted_s <= each.started_s <= each.finished_s for each in made)
+    assert (subject.num_running, subject.held_tokens) == (0, 0)
+    if drafting is NO_DRAFTS:
+        assert all(each.steps == each.tokens and not each.accepted_tokens for each in made if not each.preemptions)
+
+
+def test_a_group_holds_its_prompt_once_and_reads_it_for_each():
+    subject = instance()
+    for sample in (0, 1):
+        subject.submit(chunk(7, 100, 10, sample=sample))
+    ends = subject.settle(0.0)
+    assert subject.held_tokens == 100
+    assert ends == pytest.approx(sum(2 * SEQUENCE_S + KV_S * (200 + 2 * step) for step in range(10)))
+    ended = subject.finish()
+    assert [each.cached_tokens for each in ended] == [0, 100]
+    assert [each.prefilled_tokens for each in ended] == [100, 0]
+
+
+def test_who_comes_back_finds_what_nobody_needed():
+    subject = instance(capacity=200)
+    first = chunk(1, 30, 50)
+    first.done = False
+    subject.submit(first)
+    subject.settle(0.0)
+    subject.finish()
+    again = chunk(1, 30, 10, generated=50)
+    subject.submit(again)
+    subject.settle(100.0)
+    assert (again.cached_tokens, again.prefilled_tokens) == (80, 0)
+    subject.finish()
+    other = chunk(2, 190, 5)
+    subject.submit(other)
+    subject.settle(200.0)
+    subject.finish()
+    last = chunk(1, 30, 10, generated=60)
+    subject.submit(last)
+    subject.settle(300.0)
+    assert (last.cached_tokens, last.prefilled_tokens) == (0, 90)
+
+
+def test_finished_siblings_quicken_a_response():
+    always = Drafting(lengths=(4,), siblings=(0, 1), rates=((2.0,), (4.0,)))
+    subject = instance(drafting=always)
+    one = chunk(1, 10, 100)
+    subject.submit(one)
+    late = subject.settle(0.0)
+    subject.reclass(one, 1)
+    assert subject.settle(0.0) < late
+    subject.finish()
+    assert (one.steps, one.drafted_tokens, one.accepted_tokens) == (25, 100, 75)

@@ -1,0 +1,209 @@
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from sestina.config.load import load
+from sestina.controller.plan import planner_of
+from sestina.core.errors import ConfigError, DataError, RunDirError
+from sestina.simulator.lengths import correlated_lengths
+from sestina.simulator.rollouts import driver_of, take_step
+from sestina.simulator.run import simulate
+from sestina.simulator.workload import workload_of
+from sestina.simulator.world import world_of
+from sestina.telemetry.journal import read_journal
+from sestina.telemetry.metrics import read_metrics
+from sestina.telemetry.replay import replay
+from sestina.telemetry.traces import read_chunks, read_requests
+from tests.unit.config.helpers import changed
+
+LAUNCH = Path(__file__).parents[3] / "launch" / "simulate.py"
+SMALL = ("algorithm.batch_size=768", "run.steps=2", "telemetry.wandb='off'", "rollout.engine.kv_capacity_tokens=200000")
+ARGV = ("sim=simulated", "+exp=seer_qwen72b")
+KINDS = ("group", "divided", "context", "oracle")
+
+
+def config_of(folder, *changes, argv=ARGV):
+    return load(changed(*SMALL, f"dir={folder}", *changes, argv=argv))
+
+
+def simulated(folder, *changes):
+    config = config_of(folder, *changes)
+    console = Console(record=True, quiet=True, width=300)
+    simulate(config, console)
+    return config
+
+
+def world_from(*changes, argv=ARGV):
+    config = config_of("nowhere", *changes, argv=argv)
+    return world_of(config, config.sim)
+
+
+def refusal(*changes, argv=ARGV, error=ConfigError):
+    with pytest.raises(error) as caught:
+        world_from(*changes, argv=argv)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    return simulated(tmp_path_factory.mktemp("sim") / "run")
+
+
+def test_it_leaves_what_a_run_leaves(once):
+    [segment] = read_journal(once.dir / "journal.jsonl")
+    assert replay(segment, planner_of(once)) is None
+    names = {path.name for path in once.dir.iterdir()}
+    assert names >= {"config.yaml", "metrics.jsonl", "summary.png", "traces", "simulated.parquet", "finished.png"}
+    requests, chunks = read_requests(once.dir).to_pylist(), read_chunks(once.dir).to_pylist()
+    assert len(requests) == 2 * 768
+    order = ("dispatched_s", "submitted_s", "started_s", "finished_s", "received_s")
+    assert all(row[before] <= row[after] for row in chunks for before, after in pairwise(order))
+    drawn = [length for step in (1, 2) for group in workload_of(once, once.sim)(step) for length in group.lengths]
+    assert [row["response_tokens"] for row in requests] == drawn
+    assert sum(row["tokens"] for row in chunks) == sum(drawn)
+    assert max(row["tokens"] for row in chunks) <= once.rollout.chunk_tokens
+    lines = [line.values for line in read_metrics(once.dir)]
+    assert [line["perf/rollout_tokens"] for line in lines] == [sum(drawn[:768]), sum(drawn[768:])]
+    assert all(line["perf/uncalibrated/hardware.memory_bytes_s"] == 1 for line in lines)
+
+
+def test_the_same_simulation_writes_the_same_journal(once, tmp_path):
+    again = simulated(tmp_path / "run")
+    assert (again.dir / "journal.jsonl").read_bytes() == (once.dir / "journal.jsonl").read_bytes()
+    other = simulated(tmp_path / "other", "sim.workload.seed=2")
+    assert (other.dir / "journal.jsonl").read_bytes() != (once.dir / "journal.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("source", ["none", "grouped"])
+def test_every_scheduler_finishes_all_within_room(kind, source, tmp_path):
+    config = config_of(tmp_path, f"draft.source={source}", "draft.length=mba")
+    world = world_of(config, config.sim)
+    driver = driver_of(world, kind, None)
+    responses, values = take_step(world, driver, 1)
+    assert all(response.generated_tokens == response.length for response in responses)
+    assert all(sum(row.tokens for row in response.rows) == response.length for response in responses)
+    peaks = [instance.peak_tokens for instance in driver.instances]
+    assert 0.5 * 200000 < max(peaks) <= 200000
+    assert (values["rollout/preemptions"] > 0) == (kind == "group")
+    assert (values["spec/acceptance_length"] > 1.2) == (source == "grouped")
+
+
+def test_schedulers_side_by_side(tmp_path):
+    config = simulated(tmp_path / "run", f"sim.compare=[{','.join(KINDS)}]")
+    rows = pq.read_table(config.dir / "simulated.parquet").to_pylist()
+    assert [(row["scheduler"], row["step"]) for row in rows] == [(kind, step) for kind in KINDS for step in (1, 2)]
+    assert len({row["perf/rollout_tokens"] for row in rows}) == 2
+    tails = {row["scheduler"]: row["rollout/tail_share"] for row in rows}
+    assert tails["oracle"] < tails["context"] < tails["group"]
+    for kind in KINDS:
+        assert len(read_requests(config.dir / kind)) == 2 * 768
+    with pytest.raises(RunDirError, match="holds a run"):
+        simulate(config, Console(quiet=True))
+
+
+def test_a_pool_spares_prefill(tmp_path):
+    values = {}
+    for pool in ("none", "local"):
+        config = config_of(tmp_path, argv=(*ARGV, f"rollout/kv_pool={pool}"))
+        if pool == "local":
+            config = load(
+                changed(*SMALL, "rollout.kv_pool.dram_bytes=1000000000000", "sim.kv_reach=cluster",
+                        argv=(*ARGV, "rollout/kv_pool=local"))
+            )  # fmt: skip
+        world = world_of(config, config.sim)
+        values[pool] = take_step(world, driver_of(world, "divided", None), 1)[1]
+    assert values["local"]["rollout/prefilled_tokens"] < values["none"]["rollout/prefilled_tokens"]
+    assert values["local"]["rollout/kv_moved_bytes"] > values["none"]["rollout/kv_moved_bytes"] == 0
+    assert values["local"]["perf/rollout_s"] < values["none"]["perf/rollout_s"]
+
+
+def test_lengths_have_their_mean_their_limit_and_alike_groups():
+    sizes = {"num_groups": 600, "group_size": 16, "mean_tokens": 7615, "max_tokens": 40960}
+    lengths = correlated_lengths(**sizes, between=1.0, within=0.3, seed=3)
+    assert lengths.mean() == pytest.approx(7615, rel=1e-3)
+    assert (lengths.min() >= 1, lengths.max()) == (True, 40960)
+    logs = np.log(lengths)
+    assert logs.std(axis=1).mean() < 0.35
+    assert logs.mean(axis=1).std() > 0.7
+    assert (lengths == correlated_lengths(**sizes, between=1.0, within=0.3, seed=3)).all()
+
+
+def test_means_drift_over_steps(tmp_path):
+    config = config_of(tmp_path, "sim.workload.drift=1.5")
+    first, second = (np.mean([group.lengths for group in workload_of(config, config.sim)(step)]) for step in (1, 2))
+    assert second / first == pytest.approx(1.5, rel=0.01)
+
+
+RECORDED = ("sim=simulated", "sim/workload=recorded", "+exp=seer_qwen72b")
+
+
+def test_a_recording_is_rolled_out_again(once, tmp_path):
+    config = config_of(tmp_path / "run", f"sim.workload.path={once.dir}", argv=RECORDED)
+    simulate(config, Console(quiet=True))
+    assert (config.dir / "journal.jsonl").read_bytes() == (once.dir / "journal.jsonl").read_bytes()
+
+
+def test_recordings_that_cannot_be_used_are_refused(once, tmp_path):
+    table = read_requests(once.dir)
+
+    def refused(changed_table, *changes):
+        pq.write_table(changed_table, tmp_path / "lengths.parquet")
+        path = f"sim.workload.path={tmp_path / 'lengths.parquet'}"
+        return refusal(path, *changes, argv=RECORDED, error=DataError)
+
+    assert "lacks column response_tokens" in refused(table.drop_columns(["response_tokens"]))
+    at = table.schema.get_field_index("reward_s")
+    spans = pa.array([-1.0, *[0.5] * (len(table) - 1)])
+    assert "row 1: reward_s is -1.0; allowed is at least 0" in refused(table.set_column(at, "reward_s", spans))
+    assert "has no responses of step 3; it is for a run.steps of at most 2" in refused(table, "run.steps=3")
+    shorter = ("rollout.max_new_tokens=20000", "rollout.expected_tokens=null")
+    assert "response_tokens reaches 40960; allowed are 20000" in refused(table, *shorter)
+
+
+def test_what_cannot_be_simulated_is_refused():
+    no_link = refusal("sim.hardware.link=null")
+    assert "sim.hardware.link: null is not allowed with rollout.engine.tensor_parallel 8" in no_link
+    assert "cluster.gpu_memory_gib: 140 is not allowed with sim.hardware.name 'H800', which has 80" in refusal(
+        "rollout.engine.kv_capacity_tokens=0", argv=("sim=simulated", "+exp=seer_kimi_k2")
+    )
+    assert "beside 33.9 GiB of weights each GPU has" in refusal(
+        "cluster.gpu_memory_gib=40", "rollout.num_instances=24", "rollout.engine.tensor_parallel=4"
+    )
+    unstated = ("rollout.engine.kv_capacity_tokens=0", "rollout.engine.tensor_parallel=1", "cluster=null")
+    assert "weights take 135.4 GiB of a GPU's 80, which leaves 0.0 GiB" in refusal(*unstated)
+    assert "draft.source: 'quantized' is not carried by a simulation" in refusal(
+        "draft.source=quantized", "draft.min_token_prob=0"
+    )
+    assert "from 1 to 9" in refusal("draft.source=grouped", "sim.acceptance.tokens_per_step=[1,2,3,99]")
+    assert "as many, rising from 0" in refusal("draft.source=grouped", "sim.acceptance.siblings=[1,2,3,4]")
+    assert "sim.workload.drift: 9 is not allowed" in refusal("sim.workload.drift=9.0")
+    assert "rollout.expected_tokens: 50000 is not allowed" in refusal("rollout.expected_tokens=50000")
+    assert "sim.hardware: null is not allowed" in refusal("sim.hardware=null")
+    assert "sim.compare: ('group', 'group') is not allowed with sim.world 'simulated'; each" in refusal(
+        "sim.compare=[group,group]"
+    )
+    assert "sim.controller: 'measured' is not allowed with sim.world 'simulated'; 'free'" in refusal(
+        "sim.controller=measured"
+    )
+    calibrated = ("sim=simulated", "sim/hardware=calibrated", "+exp=seer_qwen72b")
+    assert "only 'torch' is calibrated" in refusal("sim.hardware.path=x.json", argv=calibrated)
+    assert "sim.compare: ('group',) is not allowed with sim.world 'emulated'; []" in refusal(
+        "sim.world=emulated", "sim.compare=[group]"
+    )
+
+
+@pytest.mark.parametrize("flags", [(), ("--multirun",)])
+def test_the_command_chooses_the_world(flags, tmp_path):
+    command = [sys.executable, str(LAUNCH), *flags, "sim.world=simulated", "+exp=seer_qwen72b", "sim.worlds=free"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "sim.worlds: unknown key; did you mean 'sim.world'?" in done.stderr
+    assert "1 problem" in done.stderr

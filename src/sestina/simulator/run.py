@@ -5,7 +5,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -31,6 +30,7 @@ from sestina.simulator.emulated import EmulatedDriver
 from sestina.simulator.instance import EmulatedInstance
 from sestina.simulator.scoring import Score
 from sestina.telemetry.figure import draw
+from sestina.telemetry.idle import Spans, idle_of
 from sestina.telemetry.journal import Journal
 from sestina.telemetry.metrics import FILE_NAME as METRICS
 from sestina.telemetry.metrics import MetricsWriter
@@ -76,17 +76,20 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
         )
         feed = Feed(config, materials)
         for step in range(1, config.run.steps + 1):
-            values = _step(driver, feed, step, run_dir.path)
+            values = _step(driver, feed, step, config)
             metrics.log(step, values)
             rate, rollout_s = values["perf/tokens_per_s"], values["perf/rollout_s"]
             console.print(f"step {step}: {rollout_s:.3f} s, {rate:,.0f} tokens/s ({values['perf/simulation_s']:.1f} s)")
 
 
-def _step(driver: EmulatedDriver, feed: Feed, step: int, run_dir: Path) -> dict[str, float]:
+def _step(driver: EmulatedDriver, feed: Feed, step: int, config: RunConfig) -> dict[str, float]:
     began_s, offered_s = time.perf_counter(), driver.now_s
     samples = driver.roll_out(feed.draw(step))
-    write_step(run_dir, step, [sample.row() for sample in samples], [row for each in samples for row in each.chunks])
-    return rollout_metrics(samples) | _perf(samples, driver.now_s - offered_s, time.perf_counter() - began_s)
+    rows, chunks = [sample.row() for sample in samples], [chunk for each in samples for chunk in each.chunks]
+    write_step(config.dir, step, rows, chunks)
+    perf = _perf(samples, driver.now_s - offered_s, time.perf_counter() - began_s)
+    idle = idle_of(rows, chunks, num_instances=config.rollout.num_instances, spans=Spans.of(perf))
+    return rollout_metrics(samples) | perf | idle.metrics()
 
 
 def _perf(samples: list[Sample], rollout_s: float, simulation_s: float) -> dict[str, float]:

@@ -20,7 +20,7 @@ _CHANGES = (
 )
 """Label, metric and format of what is shown as first -> last."""
 
-_LOST: tuple[tuple[Cause, str], ...] = (
+CAUSE_LABELS: tuple[tuple[Cause, str], ...] = (
     ("last_request", "the last response alone"),
     ("imbalance", "imbalance of instances"),
     ("queueing", "queueing"),
@@ -98,7 +98,7 @@ def _lost(lines: list[StepMetrics]) -> list[tuple[str, str]]:
         return []
     lost_s = _total(lines, f"{PREFIX}lost_s")
     rows = [("instance-seconds without a token", f"{lost_s:,.1f} of {area_s:,.1f} ({_percent(lost_s, area_s)})")]
-    for cause, label in _LOST:
+    for cause, label in CAUSE_LABELS:
         span_s = _total(lines, f"{PREFIX}{cause}_s")
         rows.append((f"  {label}", f"{span_s:,.1f} ({_percent(span_s, area_s)})"))
     return rows

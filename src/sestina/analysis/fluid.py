@@ -1,7 +1,7 @@
 """An instance without an engine: all that runs there advances together, in closed form between two events.
 
 It admits chunks in order while it has room for their contexts, and takes the pages of the one that came last when the
-others outgrow it, as an engine does.
+others outgrow it, as an engine does; then it admits none until one of them has ended.
 """
 
 import heapq
@@ -41,6 +41,8 @@ class FluidInstance:
         self._at: Seconds = 0.0
         self._stalled_until: Seconds = 0.0
         self._orders = 0
+        self._crowded = False
+        """Whether pages have run out since a chunk last ended."""
         self.version = 0
         """Counts changes, so that an end foretold before one can be told from a true one."""
         self.preemptions = 0
@@ -66,6 +68,7 @@ class FluidInstance:
         ended: list[Running] = []
         while self._running and self._first()[0] - self._steps <= 1e-9:  # noqa: PLR2004 - of a step
             ended.append(self._remove(self._first()[2]))
+            self._crowded = False
         if not ended and len(self._running) > 1 and self._room() <= 1e-6:  # noqa: PLR2004 - of a token
             self._preempt()
         self._admit()
@@ -79,7 +82,7 @@ class FluidInstance:
         self.version += 1
 
     def _admit(self) -> None:
-        while self._waiting and len(self._running) < self._max_running:
+        while self._waiting and len(self._running) < self._max_running and not self._crowded:
             chunk = self._waiting[0]
             if self._running and chunk.context_tokens > self._room():
                 return
@@ -106,6 +109,7 @@ class FluidInstance:
             Running(request=chunk.request, context_tokens=context, tokens=left, prefill_tokens=context)
         )
         self.preemptions += 1
+        self._crowded = True
 
     def _first(self) -> tuple[float, int, Running]:
         while self._ends[0][1] not in self._running:

@@ -12,7 +12,7 @@ batch is rolled out, a time in which it is not busy counts as
 and after that as `train`, `weights` or `rest` (evaluation). `recompute` is the part of its busy time in which keys and
 values were computed again, after a preemption or in a resumed chunk: at every moment the share that tokens computed
 again have of all tokens in flight there, each spread evenly over its chunk. That is exact where every token costs the
-same, and too much where prefilling is cheaper than decoding.
+same, and an upper bound where a token prefilled is cheaper than one decoded, as with most engines.
 """
 
 import math

@@ -24,7 +24,7 @@ CAUSE_LABELS: tuple[tuple[Cause, str], ...] = (
     ("last_request", "the last response alone"),
     ("imbalance", "imbalance of instances"),
     ("queueing", "queueing"),
-    ("recompute", "preemption and prefilling again"),
+    ("recompute", "prefilling again, at most"),
     ("reward", "rewards"),
     ("train", "training"),
     ("weights", "weight updates"),

@@ -24,7 +24,7 @@ def occupancy(runs: Sequence[Run], step: int | None = None) -> Picture:
             bottom.step(*happened(ends, [row.preemptions for row in chunks], origin_s), where="post", **style)
             uses.append(f"{run.name} {np.mean(share):.0f} %")
         top.set(ylabel="requests running")
-        middle.set(ylabel="KV use (%)")
+        middle.set(ylabel="KV of what runs (%)")
         bottom.set(ylabel="preemptions so far", xlabel="seconds since the batch was offered")
         for axes in (top, middle, bottom):
             axes.set_xlim(left=0)
@@ -33,7 +33,7 @@ def occupancy(runs: Sequence[Run], step: int | None = None) -> Picture:
     return Picture(
         name="occupancy",
         title="Requests, keys and values, preemptions",
-        caption="Few requests and little KV in use at the end are the tail, preemptions at the beginning are a lack of "
-        "KV; mean use of the KV: " + ", ".join(uses),
+        caption="Few requests and little KV at the end are the tail; preemptions, counted when their chunk ends, are a "
+        "lack of KV, as is more than 100 % of it (a prompt counts for each response to it); means: " + ", ".join(uses),
         figure=figure,
     )

@@ -1,9 +1,12 @@
 """Where drafts pay, in the plane of batch and context (EfficientRollout, section 4), with what was measured."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sestina.analysis.picture import Picture, drawn
 from sestina.core.errors import DataError
+from sestina.policies.drafting.acceptance import FloatArray
 from sestina.policies.drafting.calibration import Calibration, StepPoint
 
 POINTS = 60
@@ -18,8 +21,7 @@ def toggle_map(calibration: Calibration, *, length: int, acceptance: float) -> P
     if not measured:
         lengths = sorted({point.length for point in calibration.points if point.kind == "verify"})
         raise DataError(f"drafts of {length} tokens were not measured; allowed are lengths {lengths}")
-    batches = np.geomspace(1, max(b for b, _, _ in measured), POINTS)
-    contexts = np.geomspace(min(s for _, s, _ in measured), max(s for _, s, _ in measured), POINTS)
+    batches, contexts = (_around(sorted({point[axis] for point in measured})) for axis in (0, 1))
     gains = [[_gain(calibration, batch, context, length, acceptance) for batch in batches] for context in contexts]
     with drawn(height=4.4) as (figure, [axes]):
         shades = axes.contourf(batches, contexts, gains, levels=12, cmap="Greys", alpha=0.6)
@@ -32,6 +34,9 @@ def toggle_map(calibration: Calibration, *, length: int, acceptance: float) -> P
             if found:
                 axes.scatter(*zip(*found, strict=True), marker=marker, s=60, c=face, edgecolors="#12395b", label=label)
         axes.set(xscale="log", yscale="log", xlabel="sequences in a step", ylabel="context of each (tokens)")
+        for axis, values in ((axes.xaxis, {b for b, _, _ in measured}), (axes.yaxis, {s for _, s, _ in measured})):
+            axis.set_ticks(sorted(values), [str(value) for value in sorted(values)])
+            axis.set_ticks([], minor=True)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.12), ncols=2)
     agreeing = sum((_gain(calibration, b, s, length, acceptance) >= 1) == (gain >= 1) for b, s, gain in measured)
     return Picture(
@@ -43,10 +48,15 @@ def toggle_map(calibration: Calibration, *, length: int, acceptance: float) -> P
     )
 
 
+def _around(values: Sequence[int]) -> FloatArray:
+    return np.geomspace(0.8 * values[0], 1.25 * values[-1], POINTS)
+
+
 def _gain(calibration: Calibration, batch: float, context: float, length: int, acceptance: float) -> float:
-    cost, kv_tokens = calibration.cost, round(batch * context)
-    drafted_s = cost.speculative_s(round(batch), kv_tokens, drafted=length * round(batch), longest=length)
-    return (1 + acceptance * length) * cost.plain_s(round(batch), kv_tokens) / drafted_s
+    cost, sequences = calibration.cost, max(1, round(batch))
+    kv_tokens = round(sequences * context)
+    drafted_s = cost.speculative_s(sequences, kv_tokens, drafted=length * sequences, longest=length)
+    return (1 + acceptance * length) * cost.plain_s(sequences, kv_tokens) / drafted_s
 
 
 def _measured(calibration: Calibration, length: int, acceptance: float) -> list[tuple[int, int, float]]:

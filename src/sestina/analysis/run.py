@@ -60,7 +60,7 @@ class Run:
     @property
     def steps(self) -> list[int]:
         """Return the steps that have traces of training responses, in order."""
-        return sorted(set(self.requests["step"].to_pylist()))
+        return sorted({row["step"] for row in self.requests.select(["step"]).to_pylist()})
 
     def rows_of(self, step: int) -> tuple[list[RequestRow], list[ChunkRow]]:
         """Return a step's training responses and their chunks."""
@@ -107,8 +107,9 @@ def read_run(path: Path) -> Run:
     if not requests.num_rows:
         raise RunDirError(f"{path}: its traces hold no response; a run leaves some after its first step")
     _check_times(path, requests, chunks)
-    split = [table.filter(_held_out(table)) for table in (requests, chunks)]
-    kept = [table.filter(pc.invert(_held_out(table))) for table in (requests, chunks)]
+    held_out = pc.field("group") >= pc.scalar(EVAL_GROUPS)
+    split = [table.filter(held_out) for table in (requests, chunks)]
+    kept = [table.filter(pc.invert(held_out)) for table in (requests, chunks)]
     return Run(
         path=path, config=config, metrics=metrics, requests=kept[0], chunks=kept[1], evaluation=(split[0], split[1])
     )
@@ -119,12 +120,8 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
     return [read_run(Path(path)) for path in paths]
 
 
-def _held_out(table: pa.Table) -> Any:  # noqa: ANN401 - an expression of pyarrow's
-    return pc.greater_equal(table["group"], EVAL_GROUPS)
-
-
 def _rows(kind: type[Any], table: pa.Table, step: int) -> list[Any]:
-    return [kind(**row) for row in table.filter(pc.equal(table["step"], step)).to_pylist()]
+    return [kind(**row) for row in table.filter(pc.field("step") == pc.scalar(step)).to_pylist()]
 
 
 def _check_times(path: Path, requests: pa.Table, chunks: pa.Table) -> None:
@@ -136,7 +133,7 @@ def _check_times(path: Path, requests: pa.Table, chunks: pa.Table) -> None:
             _refuse(path, table, spans, f"{after} comes %g s after {before}, allowed is 0 or more")
 
 
-def _refuse(path: Path, table: pa.Table, spans: list[float], reason: str) -> None:
+def _refuse(path: Path, table: pa.Table, spans: Sequence[Any], reason: str) -> None:
     for row, span in enumerate(spans):
         if not (math.isfinite(span) and span >= 0):
             step, group, sample = (table[name][row].as_py() for name in ("step", "group", "sample"))

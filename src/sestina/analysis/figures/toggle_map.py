@@ -21,7 +21,7 @@ def toggle_map(calibration: Calibration, *, length: int, acceptance: float) -> P
     if not measured:
         lengths = sorted({point.length for point in calibration.points if point.kind == "verify"})
         raise DataError(f"drafts of {length} tokens were not measured; allowed are lengths {lengths}")
-    batches, contexts = (_around(sorted({point[axis] for point in measured})) for axis in (0, 1))
+    batches, contexts = _around([b for b, _, _ in measured]), _around([s for _, s, _ in measured])
     gains = [[_gain(calibration, batch, context, length, acceptance) for batch in batches] for context in contexts]
     with drawn(height=4.4) as (figure, [axes]):
         shades = axes.contourf(batches, contexts, gains, levels=12, cmap="Greys", alpha=0.6)
@@ -49,7 +49,7 @@ def toggle_map(calibration: Calibration, *, length: int, acceptance: float) -> P
 
 
 def _around(values: Sequence[int]) -> FloatArray:
-    return np.geomspace(0.8 * values[0], 1.25 * values[-1], POINTS)
+    return np.geomspace(0.8 * min(values), 1.25 * max(values), POINTS)
 
 
 def _gain(calibration: Calibration, batch: float, context: float, length: int, acceptance: float) -> float:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sestina.analysis.curves import running
 from sestina.core.units import Seconds
+from sestina.policies.drafting.acceptance import FloatArray
 from sestina.telemetry.traces import ChunkRow
 
 
@@ -39,7 +41,8 @@ def pace_of(chunks: Sequence[ChunkRow]) -> Pace:
     by_instance: dict[int, list[ChunkRow]] = defaultdict(list)
     for row in spans:
         by_instance[row.instance].append(row)
-    terms = np.array([_terms(row, by_instance[row.instance]) for row in spans])
+    spans = [row for rows in by_instance.values() for row in rows]
+    terms = np.concatenate([_terms(rows) for rows in by_instance.values()])
     took = np.array([row.finished_s - row.started_s for row in spans])
     step_s, sequence_s, prefill_s = _least_squares(terms, took)
     steps = sum(row.tokens - row.accepted_tokens for row in spans)
@@ -54,12 +57,17 @@ def pace_of(chunks: Sequence[ChunkRow]) -> Pace:
     )
 
 
-def _terms(row: ChunkRow, beside: Sequence[ChunkRow]) -> tuple[float, float, float]:
-    """Return its steps, the sequences in them, and the tokens prefilled meanwhile on its instance."""
-    span_s, steps = row.finished_s - row.started_s, row.tokens - row.accepted_tokens
-    together_s = sum(max(0.0, min(row.finished_s, o.finished_s) - max(row.started_s, o.started_s)) for o in beside)
-    prefilled = sum(o.prefilled_tokens for o in beside if row.started_s <= o.started_s < row.finished_s)
-    return steps, steps * together_s / span_s, prefilled
+def _terms(rows: Sequence[ChunkRow]) -> FloatArray:
+    """[chunks, 3] steps of each chunk, the sequences in them, and the tokens prefilled meanwhile on their instance."""
+    starts, ends = (np.array([getattr(row, name) for row in rows]) for name in ("started_s", "finished_s"))
+    steps = np.array([row.tokens - row.accepted_tokens for row in rows], float)
+    at, counts = running(rows, float(starts.min()))
+    sequence_s = np.concatenate([[0.0], np.cumsum(np.diff(at) * counts[:-1])])  # the integral of the running ones
+    together_s = np.interp(ends - starts.min(), at, sequence_s) - np.interp(starts - starts.min(), at, sequence_s)
+    order = np.argsort(starts, kind="stable")
+    prefilled = np.concatenate([[0.0], np.cumsum([rows[i].prefilled_tokens for i in order])])
+    among = [np.searchsorted(starts[order], instants, side="left") for instants in (starts, ends)]
+    return np.stack([steps, steps * together_s / (ends - starts), prefilled[among[1]] - prefilled[among[0]]], axis=1)
 
 
 def _share(chunks: Iterable[ChunkRow]) -> float:

@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +87,30 @@ def test_the_pace_is_found_again():
     assert pace.sequence_s == pytest.approx(0, abs=1e-4)
     assert pace.message_s == pytest.approx(1e-3)
     assert (pace.first_share, pace.resumed_share, pace.tokens_per_step) == (1, 1, 1)
+
+
+def test_the_pace_of_a_crowd_is_found_again():
+    rng, instance, rows = np.random.default_rng(3), instance_of(100_000, 100), {}
+    template = Rollouts().step(1, num_groups=1, samples=1)[1][0]
+
+    def take(until):
+        while (at := instance.next_s()) is not None and at <= until:
+            for each in instance.take(at):
+                index = each.request.sample
+                rows[index] = replace(rows[index], finished_s=at, received_s=at)
+
+    for index, at in enumerate(np.cumsum(rng.exponential(40.0, 300))):
+        take(at)
+        tokens, prefilled = int(rng.integers(5, 60)), int(rng.integers(0, 80))
+        rows[index] = replace(
+            template, sample=index, started_s=at, finished_s=at, tokens=tokens, prefilled_tokens=prefilled
+        )
+        instance.submit(chunk(index, tokens=tokens, prefill=prefilled), at)
+    take(1e9)
+    pace = pace_of(list(rows.values()))
+    assert pace.step_s == pytest.approx(PACE.step_s, rel=0.1)
+    assert pace.sequence_s == pytest.approx(PACE.sequence_s, rel=0.1)
+    assert pace.prefill_s == pytest.approx(PACE.prefill_s, rel=0.1)
 
 
 def test_a_model_of_the_runs_own_scheduler_comes_close_to_it(divided):

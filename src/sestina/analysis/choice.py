@@ -30,7 +30,7 @@ def pictures_of(runs: Sequence[Run]) -> Iterator[Picture | str]:
     yield from _whenever(runs, lambda: completion(runs), "completion")
     for run in runs:
         yield timeline(run)
-    yield occupancy(runs)
+    yield from _whenever(runs, lambda: occupancy(runs), "occupancy")
     yield from _whenever(
         sync, lambda: losses(sync), "losses: no run is synchronous, and only there a step is one's own"
     )

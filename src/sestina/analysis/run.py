@@ -53,9 +53,12 @@ class Run:
 
     @property
     def kv_capacity_tokens(self) -> int:
-        """Return what one instance said it can hold when it came up."""
-        ups = (each.event for segment in self.journal() for each in segment.entries)
-        return next(event.kv_capacity_tokens for event in ups if isinstance(event, InstanceUp))
+        """Return what one instance said it can hold when it came up; raises DataError when the journal lacks it."""
+        for segment in self.journal():
+            for entry in segment.entries:
+                if isinstance(entry.event, InstanceUp):
+                    return entry.event.kv_capacity_tokens
+        raise DataError(f"{self.path / JOURNAL}: no instance came up in it")
 
     @property
     def steps(self) -> list[int]:

@@ -67,6 +67,18 @@ def test_a_page_holds_all_that_it_shows(divided, left, tmp_path):
     assert "acceptance_over_time: no run drafts" in reader.text
 
 
+def test_without_its_journal_a_run_is_shown_as_far_as_it_goes(left, tmp_path):
+    run = left("lost")
+    (run.path / "journal.jsonl").unlink()
+    write_page([run], tmp_path / "page.html")
+    reader = read(tmp_path / "page.html")
+    assert len(reader.images) == 3
+    assert reader.text.count("journal.jsonl: No such file") == 2
+    (run.path / "journal.jsonl").write_bytes(b"")
+    write_page([run], tmp_path / "page.html")
+    assert "journal.jsonl: no instance came up in it" in read(tmp_path / "page.html").text
+
+
 def run(*arguments):
     command = [sys.executable, str(REPORT), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

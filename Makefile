@@ -23,7 +23,7 @@ quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-simulator bench-speculation bench-quickstart docs hooks clean distclean
+.PHONY: help quickstart notebooks test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-simulator bench-speculation bench-quickstart docs hooks clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,6 +36,9 @@ test: $(DEV) ## the fast tests
 
 test-slow: $(DEV) ## the tests that take minutes
 	$(BIN)/pytest -n 2 --dist loadfile -m "slow and not sglang and not slurm and not gpu" $(ARGS)
+
+notebooks: $(DEV) ## run the notebooks of analysis/ on their recorded runs
+	$(BIN)/pytest tests/integration/test_notebooks.py $(ARGS)
 
 test-all: $(DEV) $(SGLANG)/.ready ## every test that needs no GPU and no SLURM
 	$(BIN)/pytest -m "not slurm and not gpu" $(ARGS)

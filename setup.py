@@ -76,6 +76,9 @@ DEV = [
     "pre-commit>=4.3",
     "pre-commit-hooks>=6",
     "pyarrow-stubs>=20",
+    "nbclient>=0.10",  # runs the notebooks of analysis/
+    "nbformat>=5.10",
+    "ipykernel>=6.29",
 ]
 
 setup(

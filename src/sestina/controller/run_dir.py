@@ -83,6 +83,23 @@ class RunDir:
             raise RunDirError(f"{self.path}: {nearest} is not writable")
 
 
+def holder(path: Path) -> str | None:
+    """Return who holds a run directory, "unknown" when nobody says; None when no run does."""
+    try:
+        lock = os.open(path / _LOCK, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+            return None  # a file system without locks has kept nobody out
+        return os.pread(lock, 256, 0).decode() or "unknown"
+    finally:
+        os.close(lock)
+    return None
+
+
 def _whoami() -> str:
     job = os.environ.get("SLURM_JOB_ID")
     return f"pid {os.getpid()} on {socket.gethostname()}" + (f", job {job}" if job else "")

@@ -24,6 +24,7 @@ from sestina.controller.stop import StopRequest
 from sestina.controller.stream import Stream
 from sestina.controller.stream_state import read_stream
 from sestina.core.units import Seconds, Version
+from sestina.telemetry.idle import Spans, idle_of
 from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.traces import write_step
 from sestina.transport.messages import PublishWeights, ReceiveWeights, TrainBatch, TrainDone, WeightsLoaded
@@ -178,16 +179,16 @@ class Session:
 
     def log(self, metrics: dict[str, float]) -> None:
         """Record a step: metrics, traces, its line; before the first step there is only an evaluation to record."""
+        requests = [sample.row() for sample in self._finished]
+        chunks = [chunk for sample in self._finished for chunk in sample.chunks]
         if "rollout/raw_reward" in metrics:
             metrics["perf/step_s"] = time.monotonic() - self._step_began_s
+            if self.config.run.mode == "sync":
+                count = self.config.rollout.num_instances
+                metrics |= idle_of(requests, chunks, num_instances=count, spans=Spans.of(metrics)).metrics()
             self._progress.stepped(self.step, metrics)
         self._metrics.log(self.step, metrics)
-        write_step(
-            self.config.dir,
-            self.step,
-            [sample.row() for sample in self._finished],
-            [chunk for sample in self._finished for chunk in sample.chunks],
-        )
+        write_step(self.config.dir, self.step, requests, chunks)
         self._finished = []
 
     def checkpoint_due(self) -> bool:

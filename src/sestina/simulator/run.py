@@ -5,7 +5,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -14,6 +13,7 @@ from sestina.config.resolved import as_dict, write_resolved
 from sestina.config.run import RunConfig
 from sestina.config.sim import SimConfig
 from sestina.controller.batch import rollout_metrics
+from sestina.controller.draft_metrics import tally_metrics
 from sestina.controller.feed import Feed
 from sestina.controller.instance import instance_config
 from sestina.controller.materials import Materials
@@ -26,6 +26,7 @@ from sestina.core.units import InstanceId
 from sestina.models.weights import read_weights
 from sestina.rewards.pool import RewardPool
 from sestina.rollout.build import build_engine
+from sestina.rollout.speculation.desk import DraftDesk
 from sestina.simulator.clock import Meter, VirtualClock, meter_for, nothing_takes_time
 from sestina.simulator.compare import PICTURE, TABLE, draw_finished, table_of, write_table
 from sestina.simulator.emulated import EmulatedDriver
@@ -34,6 +35,7 @@ from sestina.simulator.rollouts import roll_out
 from sestina.simulator.scoring import Score
 from sestina.simulator.world import world_of
 from sestina.telemetry.figure import draw
+from sestina.telemetry.idle import Spans, idle_of
 from sestina.telemetry.journal import Journal
 from sestina.telemetry.metrics import FILE_NAME as METRICS
 from sestina.telemetry.metrics import MetricsWriter
@@ -96,6 +98,7 @@ def _held(config: RunConfig) -> Iterator[RunDir]:
 
 def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: RunDir, console: Console) -> None:
     meter = meter_for(config.rollout.engine.device)
+    desks = [DraftDesk() for _ in range(config.rollout.num_instances)]
     with ExitStack() as stack:
         metrics = MetricsWriter(
             run_dir.path, config.telemetry, resolved=as_dict(config), name=config.name, first_step=1
@@ -103,7 +106,7 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
         stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
         driver = EmulatedDriver(
             planner_of(config),
-            [_instance(config, number, meter) for number in range(config.rollout.num_instances)],
+            [_instance(config, number, meter, desk) for number, desk in enumerate(desks)],
             clock=VirtualClock(meter if sim.controller == "measured" else nothing_takes_time),
             journal=stack.enter_context(closing(Journal(run_dir.file(JOURNAL)))),
             tokenizer=materials.tokenizer,
@@ -112,17 +115,20 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
         )
         feed = Feed(config, materials)
         for step in range(1, config.run.steps + 1):
-            values = _step(driver, feed, step, run_dir.path)
+            values = _step(driver, feed, step, config) | tally_metrics([desk.tally.take() for desk in desks])
             metrics.log(step, values)
             rate, rollout_s = values["perf/tokens_per_s"], values["perf/rollout_s"]
             console.print(f"step {step}: {rollout_s:.3f} s, {rate:,.0f} tokens/s ({values['perf/simulation_s']:.1f} s)")
 
 
-def _step(driver: EmulatedDriver, feed: Feed, step: int, run_dir: Path) -> dict[str, float]:
+def _step(driver: EmulatedDriver, feed: Feed, step: int, config: RunConfig) -> dict[str, float]:
     began_s, offered_s = time.perf_counter(), driver.now_s
     samples = driver.roll_out(feed.draw(step))
-    write_step(run_dir, step, [sample.row() for sample in samples], [row for each in samples for row in each.chunks])
-    return rollout_metrics(samples) | _perf(samples, driver.now_s - offered_s, time.perf_counter() - began_s)
+    rows, chunks = [sample.row() for sample in samples], [chunk for each in samples for chunk in each.chunks]
+    write_step(config.dir, step, rows, chunks)
+    perf = _perf(samples, driver.now_s - offered_s, time.perf_counter() - began_s)
+    idle = idle_of(rows, chunks, num_instances=config.rollout.num_instances, spans=Spans.of(perf))
+    return rollout_metrics(samples) | perf | idle.metrics()
 
 
 def _perf(samples: list[Sample], rollout_s: float, simulation_s: float) -> dict[str, float]:
@@ -137,10 +143,10 @@ def _perf(samples: list[Sample], rollout_s: float, simulation_s: float) -> dict[
     }
 
 
-def _instance(config: RunConfig, number: InstanceId, meter: Meter) -> EmulatedInstance:
+def _instance(config: RunConfig, number: InstanceId, meter: Meter, desk: DraftDesk) -> EmulatedInstance:
     torch.set_num_threads(1)
     clock, job = VirtualClock(meter), instance_config(config, number)
-    engine = build_engine(job, clock=clock)
+    engine = build_engine(job, desk, clock=clock)
     tensors = read_weights(job.model, job.shape)
     dtype = getattr(torch, config.rollout.engine.dtype)
     engine.load_weights(0, {name: tensor.to(job.engine.device, dtype) for name, tensor in tensors.items()})

@@ -8,7 +8,9 @@ from rich.table import Table
 
 from sestina.core.errors import RunDirError
 from sestina.telemetry.display import duration
+from sestina.telemetry.idle import PREFIX
 from sestina.telemetry.metrics import StepMetrics, read_metrics, series
+from sestina.telemetry.sweep import Cause
 
 _CHANGES = (
     ("reward", "rollout/raw_reward", ".3f"),
@@ -17,6 +19,18 @@ _CHANGES = (
     ("length of correct answers, training", "rollout/correct_response_len/mean", ".1f"),
 )
 """Label, metric and format of what is shown as first -> last."""
+
+CAUSE_LABELS: tuple[tuple[Cause, str], ...] = (
+    ("last_request", "the last response alone"),
+    ("imbalance", "imbalance of instances"),
+    ("queueing", "queueing"),
+    ("recompute", "prefilling again, at most"),
+    ("reward", "rewards"),
+    ("train", "training"),
+    ("weights", "weight updates"),
+    ("rest", "evaluation and the rest"),
+)
+"""Cause and label of what instances lose."""
 
 _PARTS = (("rollout", "perf/rollout_s"), ("train", "perf/train_s"), ("weights", "perf/weights_s"))
 
@@ -37,6 +51,10 @@ def summary(run_dir: Path) -> Table:
     table.add_section()
     for label, text in _times(lines) + _counts(lines):
         table.add_row(label, text)
+    if lost := _lost(lines):
+        table.add_section()
+        for label, text in lost:
+            table.add_row(label, text)
     return table
 
 
@@ -71,6 +89,19 @@ def _counts(lines: list[StepMetrics]) -> list[tuple[str, str]]:
         ("preemptions", f"{_total(lines, 'rollout/preemptions'):.0f}"),
         ("reward failures", f"{_total(lines, 'rollout/reward_failures'):.0f}"),
     ]
+
+
+def _lost(lines: list[StepMetrics]) -> list[tuple[str, str]]:
+    """Return what kept instances from computing tokens; nothing where that is not known."""
+    area_s = _total(lines, f"{PREFIX}area_s")
+    if not area_s:
+        return []
+    lost_s = _total(lines, f"{PREFIX}lost_s")
+    rows = [("instance-seconds without a token", f"{lost_s:,.1f} of {area_s:,.1f} ({_percent(lost_s, area_s)})")]
+    for cause, label in CAUSE_LABELS:
+        span_s = _total(lines, f"{PREFIX}{cause}_s")
+        rows.append((f"  {label}", f"{span_s:,.1f} ({_percent(span_s, area_s)})"))
+    return rows
 
 
 def _tokens(lines: list[StepMetrics], span: str, of: str) -> tuple[str, str]:

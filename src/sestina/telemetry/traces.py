@@ -151,6 +151,19 @@ def _read(folder: Path, kind: type[Row]) -> pa.Table:
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{path}: not a Parquet file: {error}") from None
         if not table.schema.equals(schema):
-            raise DataError(f"{path}: columns must be those of {kind.__name__}, found {table.column_names}")
+            raise DataError(f"{path}: columns must be those of {kind.__name__}; {_differences(table.schema, schema)}")
         tables.append(table)
     return pa.concat_tables(tables)
+
+
+def _differences(found: pa.Schema, wanted: pa.Schema) -> str:
+    """Say what sets columns apart, missing ones first."""
+    missing = [name for name in wanted.names if name not in found.names]
+    foreign = [name for name in found.names if name not in wanted.names]
+    other = [
+        f"{name} is {found.field(name).type} instead of {wanted.field(name).type}"
+        for name in wanted.names
+        if name in found.names and not found.field(name).equals(wanted.field(name))
+    ]
+    parts = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"foreign: {', '.join(foreign)}"] * bool(foreign)
+    return "; ".join([*parts, *other]) or f"their order is {', '.join(found.names)}"

@@ -15,6 +15,7 @@ from sestina.simulator.run import simulate
 from sestina.telemetry.journal import read_journal
 from sestina.telemetry.metrics import read_metrics
 from sestina.telemetry.replay import replay
+from sestina.telemetry.sweep import CAUSES
 from sestina.telemetry.traces import read_chunks, read_requests
 from tests.integration.worlds import SMALL, small_model
 from tests.unit.config.helpers import composed
@@ -74,6 +75,20 @@ def test_it_leaves_what_a_run_leaves(divided):
     assert len(requests) == 64
     assert Counter(row["instance"] for row in chunks).keys() == {0, 1, 2}
     assert all(row["reward"] is not None for row in requests)
+
+
+def test_it_says_what_instances_lost_and_what_their_drafters_counted(simulated, divided):
+    for line in read_metrics(divided.dir):
+        lost = [value for name, value in line.values.items() if name.startswith("perf/idle/")]
+        assert len(lost) == len(CAUSES) + 2
+        assert line.values["perf/idle/area_s"] == 3 * line.values["perf/step_s"]
+        assert not any(name.startswith("spec/steps/") for name in line.values)
+    drafts = ("draft=grouped", "draft.length=fixed", "draft.max_tokens=4", "draft.guard=false")
+    drafting = simulated(*drafts, f"rollout.forced_lengths_from={divided.dir}")
+    assert crcs(drafting) == crcs(divided)
+    values = read_metrics(drafting.dir)[-1].values
+    assert values["spec/grouped/drafted_tokens"] == values["spec/drafted_tokens"] > 0
+    assert 0 <= values["spec/grouped/acceptance_at_1"] <= 1
 
 
 def test_cause_comes_before_effect(divided):

@@ -8,8 +8,10 @@ from rich.console import Console
 
 from sestina.core.errors import RunDirError
 from sestina.telemetry.figure import draw
+from sestina.telemetry.idle import Idle
 from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.report import summary
+from sestina.telemetry.sweep import CAUSES
 from sestina.telemetry.traces import write_step
 
 from .helpers import Rollouts, step_values, write_run
@@ -59,6 +61,20 @@ def test_the_report_says_what_was_learnt_and_where_time_went(tmp_path, log):
     assert row(text, "after 90 % of responses were finished") == "42 % of rollout time"
     assert row(text, "preemptions") == "6"
     assert row(text, "reward failures") == "3"
+
+
+def test_what_instances_lost_is_told_by_cause(tmp_path, log):
+    idle = Idle(area_s=20.0, useful_s=12.0, lost_s={cause: 0.5 * n for n, cause in enumerate(CAUSES)} | {"rest": -6.0})
+    log((1, step_values(0.5, **idle.metrics())), (2, step_values(0.5, **idle.metrics())))
+    text = text_of(tmp_path)
+    assert row(text, "instance-seconds without a token") == "9.0 of 40.0 (22 %)"
+    assert row(text, "imbalance of instances") == "1.0 (2 %)"
+    assert row(text, "training") == "5.0 (12 %)"
+
+
+def test_where_losses_are_unknown_nothing_is_said_of_them(tmp_path, log):
+    log((1, step_values(0.5)))
+    assert "without a token" not in text_of(tmp_path)
 
 
 def test_the_tail_is_weighed_by_the_time_of_its_rollout(tmp_path, log):

@@ -160,8 +160,9 @@ def _kept_only_if_interrupted(keep_kv: bool, mode: str) -> str | None:
     return "false: weights change between responses there" if keep_kv and mode == "sync" else None
 
 
-def _sums_are_no_math(reward: str, data: str) -> str | None:
-    return "'exact' or 'function'" if data == "sums" and reward == "math" else None
+def _sums_are_numbers(reward: str, data: str) -> str | None:
+    unfit = data == "sums" and reward in ("math", "code")
+    return "'exact', 'function', 'judge' or 'remote'" if unfit else None
 
 
 def _sums_answer_mark(answer_mark: str, data: str) -> str | None:
@@ -217,7 +218,7 @@ RULES = (
     Rule(needs=("algorithm.group_size", "algorithm.kind"), check=_groups_compare),
     Rule(needs=("data.num_prompts", *_BATCH), check=_epoch_fills_a_batch),
     Rule(needs=("data.max_prompt_tokens", "data.max_terms"), check=_longest_sum_fits),
-    Rule(needs=("reward.kind", "data.kind"), check=_sums_are_no_math),
+    Rule(needs=("reward.kind", "data.kind"), check=_sums_are_numbers),
     Rule(needs=("reward.answer_mark", "data.kind"), check=_sums_answer_mark),
     Rule(needs=("reward.timeout_s", "reward.run_s"), check=_tests_end_first),
     Rule(needs=("reward.max_score", "reward.min_score"), check=_above),

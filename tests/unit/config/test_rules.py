@@ -66,7 +66,7 @@ BROKEN = [
     ),
     (
         ["reward={kind: math, num_workers: 1, timeout_s: 1}"],
-        "reward.kind: 'math' is not allowed with data.kind 'sums'; 'exact' or 'function'",
+        "reward.kind: 'math' is not allowed with data.kind 'sums'; 'exact', 'function', 'judge' or 'remote'",
     ),
     (
         ["reward.answer_mark='='"],

@@ -1,6 +1,10 @@
 import asyncio
+import contextlib
 import json
+import os
+import time
 
+import psutil
 import pytest
 
 from sestina.core.errors import AbsentError
@@ -133,6 +137,33 @@ def test_code_in_a_worker_of_a_pool():
     assert (wrong.reward, wrong.kind, wrong.notes[0]) == (0, "ok", "no_code")
     assert right.notes[1].startswith("isolation_")
     assert (broken.kind, broken.error.partition(":")[0]) == ("raised", "ValueError")
+
+
+def test_a_sandbox_ends_with_the_worker_that_runs_it():
+    isolating(run_s=ROOMY_S)
+    mark = (16 << 20) + os.getpid()  # on the command lines of this test's sandbox alone
+
+    async def work():
+        async with RewardPool(code_config(run_s=ROOMY_S, cpu_s=60, timeout_s=6.0, disk_bytes=mark)) as pool:
+            scoring = asyncio.create_task(pool.score(sample(code("import time\ntime.sleep(60)"), SUMS)))
+            while not sandboxed(mark):
+                await asyncio.sleep(0.05)
+            return await scoring
+
+    assert asyncio.run(work()).kind == "timeout"
+    deadline = time.monotonic() + 20
+    while left := sandboxed(mark):
+        assert time.monotonic() < deadline, f"waited 20 s for {left} to end"
+        time.sleep(0.05)
+
+
+def sandboxed(mark):
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if str(mark) in str(process.cmdline()):
+                found.append(process.pid)
+    return found
 
 
 def test_where_nothing_isolates_the_start_is_refused(monkeypatch, tmp_path):

@@ -29,6 +29,7 @@ ASSERTED = {"tests": ["assert add(1, 2) == 3", "import math\nassert math.isclose
 CHECKED = {
     "tests": "def check(candidate):\n    for i in range(9):\n        assert candidate(i, i) == 2 * i\ncheck(add)"
 }
+PRINTS = {"tests": "import os\nprint(add(1, 2))\nos.write(1, b'x' * 99)\nassert add(3, 4) == 7"}
 RAISES = {"tests": "try:\n    add(1, 'x')\nexcept TypeError:\n    pass\nelse:\n    raise AssertionError"}
 
 
@@ -42,6 +43,7 @@ RAISES = {"tests": "try:\n    add(1, 'x')\nexcept TypeError:\n    pass\nelse:\n 
         (ADD + "\nprint('hello')\nimport sys; print(sys.stdin.read())", ASSERTED),
         (ADD, CHECKED),
         (ADD, RAISES),
+        (ADD, PRINTS),
         (
             "def pair(x): return (x, {x: None}, {x}, b'x', float('inf'))",
             {"tests": "assert pair(1)[4] > 9 and pair(1)[0] == 1"},
@@ -81,6 +83,14 @@ def test_what_fails_says_why(rule, response, label, finding, said):
 def test_a_program_that_takes_too_long():
     verdict = isolating(run_s=0.5)(sample(code("while True: pass"), SUMS))
     assert (verdict.reward, verdict.reason) == (0, "time: a limit of the sandbox was met")
+
+
+def test_memory_is_that_of_all_processes_together(rule):
+    many = (
+        "import os, time\nfor _ in range(8):\n    if not os.fork():\n        x = b'x' * (100 << 20); time.sleep(60)\n"
+    )
+    verdict = rule(sample(code(f"{many}time.sleep(60)"), SUMS))
+    assert (verdict.reward, verdict.notes[0]) == (0, "memory")
 
 
 def test_a_response_without_code(rule):

@@ -116,13 +116,18 @@ def receive(descriptor: int) -> Any:
     return ast.literal_eval(_read_exactly(descriptor, length).decode("utf-8", "surrogatepass"))
 
 
-def serve(source: str) -> None:
-    """Define what a response defines, then answer calls until they end."""
-    # Whatever the response prints or reads must not touch what the tests hear.
-    asked, answers = os.dup(0), os.dup(1)
+def _take_streams() -> tuple[int, int]:
+    """Move stdin and stdout to where nothing that is read or printed touches them; mutates file descriptors 0 and 1."""
+    taken = os.dup(0), os.dup(1)
     empty = os.open("/dev/null", os.O_RDONLY)
     os.dup2(empty, 0)
     os.dup2(2, 1)
+    return taken
+
+
+def serve(source: str) -> None:
+    """Define what a response defines, then answer calls until they end."""
+    asked, answers = _take_streams()
     names: dict[str, Any] = {"__name__": "response"}
     exec(compile(source, "response.py", "exec"), names)
     send(answers, "('ready',)")
@@ -146,10 +151,10 @@ def _found(names: dict[str, Any], name: str) -> Any:
     raise NameError(f"name {name!r} is not defined")
 
 
-def _stand_in(name: str) -> Any:
+def _stand_in(name: str, answers: int, asked: int) -> Any:
     def call(*arguments: Any, **keywords: Any) -> Any:
-        send(1, f"({name!r}, {as_literal(arguments)}, {as_literal(keywords)})")
-        kind, *content = receive(0)
+        send(asked, f"({name!r}, {as_literal(arguments)}, {as_literal(keywords)})")
+        kind, *content = receive(answers)
         if kind == "returned":
             return content[0]
         error, text = content
@@ -187,24 +192,24 @@ def as_json(value: Any) -> Any:
 
 def test(source: str) -> None:
     """Run tests whose unknown names are the response's; leaves with FAILED at the first that does not hold."""
-    tests = json.loads(source)
+    streams = _take_streams()
     try:
-        assert receive(0) == ("ready",)
-        for number, case in enumerate(tests):
-            _one(case, number)
+        assert receive(streams[0]) == ("ready",)
+        for number, case in enumerate(json.loads(source)):
+            _one(case, number, streams)
     except Exception:  # noqa: BLE001 - a test may raise anything
         sys.stderr.write("".join(traceback.format_exc(limit=-1))[-1500:])
         sys.stderr.flush()
         os._exit(FAILED)
 
 
-def _one(case: Any, number: int) -> None:
+def _one(case: Any, number: int, streams: tuple[int, int]) -> None:
     if isinstance(case, dict):
-        found = as_json(_stand_in(case["name"])(*case["arguments"]))
+        found = as_json(_stand_in(case["name"], *streams)(*case["arguments"]))
         assert found == case["expected"], f"test {number + 1} of {case['name']}"
         return
     tree = ast.parse(case, f"test {number + 1}")
-    names = {"__name__": "test"} | {name: _stand_in(name) for name in called(tree)}
+    names = {"__name__": "test"} | {name: _stand_in(name, *streams) for name in called(tree)}
     exec(compile(tree, f"test {number + 1}", "exec"), names)
 
 

@@ -71,6 +71,8 @@ def _trial(sandbox: Sandbox, name: Name) -> str | None:
     """Return why a sandbox does not work."""
     if name == "bubblewrap" and shutil.which("bwrap") is None:
         return "there is no bwrap on the path"
+    if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
+        return "this kernel does not list a process's children, by which memory is watched (CONFIG_PROC_CHILDREN)"
     try:
         ended = sandbox.run("print('inside')", b"", TRIAL_LIMIT_S)
     except SandboxError as error:
@@ -89,7 +91,7 @@ def _binds(python: str) -> tuple[str, ...]:
     except (OSError, subprocess.SubprocessError) as error:
         raise AbsentError([f"reward.python: '{python}' does not run: {error}"]) from None
     folders = ["/usr", *(folder for folder in ("/bin", "/sbin", "/lib", "/lib32", "/lib64") if _real(folder))]
-    folders += [prefix for prefix in dict.fromkeys(said.split("\n")) if prefix and not prefix.startswith("/usr/")]
+    folders += [prefix for prefix in dict.fromkeys(said.split("\n")) if prefix and not f"{prefix}/".startswith("/usr/")]
     cache_file = "/etc/ld.so.cache"
     return tuple([folder for folder in folders if folder != "/usr" or Path(folder).is_dir()]) + (
         (cache_file,) if Path(cache_file).exists() else ()

@@ -1,14 +1,14 @@
 """Running programs, watched until they end or one of them meets a limit."""
 
+import contextlib
 import os
 import selectors
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, TypeAlias
-
-import psutil
 
 from sestina.core.units import Seconds
 
@@ -18,6 +18,7 @@ Met: TypeAlias = Literal["time", "output", "memory"]
 _TICK_S: Seconds = 0.05
 """How often memory is looked at."""
 _PIECE_BYTES = 1 << 16
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
 class Watch:
@@ -27,6 +28,7 @@ class Watch:
         self._programs = programs
         self._output_bytes, self._memory_bytes = output_bytes, memory_bytes
         self._selector = selectors.DefaultSelector()
+        self._next_look_s: Seconds = 0.0
         self.received: dict[int, bytearray] = {}
         """By file descriptor."""
 
@@ -53,8 +55,12 @@ class Watch:
         return met
 
     def _limit_met(self, deadline: Seconds) -> Met | None:
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             return "time"
+        if now < self._next_look_s:
+            return None
+        self._next_look_s = now + _TICK_S
         return "memory" if any(held_bytes(program.pid) > self._memory_bytes for program in self._programs) else None
 
     def _read(self, descriptor: int) -> Met | None:
@@ -67,11 +73,21 @@ class Watch:
 
 
 def held_bytes(pid: int) -> int:
-    """Return the resident memory of a process's descendants; those that left the group are among them."""
-    try:
-        return sum(child.memory_info().rss for child in psutil.Process(pid).children(recursive=True))
-    except psutil.NoSuchProcess:  # One ended meanwhile; the next look will do.
-        return 0
+    """Return the resident memory of a process's descendants; those that left its group are among them."""
+    total = 0
+    for child in _children(pid):
+        with contextlib.suppress(OSError):  # It has ended.
+            total += int(Path(f"/proc/{child}/statm").read_text().split()[1]) * _PAGE_BYTES
+        total += held_bytes(child)
+    return total
+
+
+def _children(pid: int) -> list[int]:
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
+    return [int(child) for child in found]
 
 
 def end(program: subprocess.Popen[bytes]) -> None:

@@ -14,7 +14,9 @@ from sestina.rewards.sandbox.isolation import Isolated, isolated
 from sestina.rewards.sandbox.sandbox import Ended, Sandbox
 from sestina.rewards.tests import CallTests, StdinTests, read_tests
 
-_BLOCK = re.compile(r"```[ \t]*(?:python3?|py)?[ \t]*\r?\n(.*?)```", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"`{3,}+([^`]*+)")
+"""Possessive, since a response may be one long line of blanks."""
+_LANGUAGES = ("", "py", "python", "python3")
 _CPU_EXCEEDED = 128 + 24
 """Exit status after SIGXCPU."""
 
@@ -38,9 +40,20 @@ def code_rule(config: CodeConfig) -> Callable[[Sample], Verdict]:
 
 
 def last_block(response: str) -> str | None:
-    """Return the last fenced block of a response, in Python or in no language named."""
-    blocks = _BLOCK.findall(response)
-    return blocks[-1] if blocks else None
+    """Return the last closed block of a response between fences, in Python or in no language named."""
+    found, language = None, None
+    lines: list[str] = []
+    for line in response.split("\n"):
+        fence = _FENCE.fullmatch(line.strip())
+        info = fence[1].strip() if fence else ""
+        if fence and (language is None or info):  # One with a language, before the last was closed, begins anew.
+            language, lines = info.partition(" ")[0].lower(), []
+        elif fence:
+            found = "\n".join([*lines, ""]) if language in _LANGUAGES else found
+            language = None
+        else:
+            lines.append(line)
+    return found
 
 
 def _verdict(found: Isolated, finding: str, reason: str) -> Verdict:

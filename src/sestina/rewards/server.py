@@ -45,6 +45,7 @@ def main() -> int:
     """Serve until a signal; returns the exit code."""
     arguments = _arguments()
     try:
+        _check_limits(arguments)
         config = read_reward(arguments.reward, arguments.changes)
         check(config)
         asyncio.run(_serve(config, _token(arguments), arguments))
@@ -66,6 +67,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--max-body-bytes", type=int, default=16 << 20, help="of one request")
     parser.add_argument("--stop-s", type=float, default=60.0, help="for what has been taken to be answered at the end")
     return parser.parse_args()
+
+
+def _check_limits(arguments: argparse.Namespace) -> None:
+    least = {"max_waiting": 1, "max_body_bytes": 1, "stop_s": 0.001, "port": 0}
+    given = {name: (getattr(arguments, name), limit) for name, limit in least.items()}
+    if faults := [f"--{n.replace('_', '-')}: {v} is not allowed; at least {m}" for n, (v, m) in given.items() if v < m]:
+        raise ConfigError(faults)
 
 
 def read_reward(path: Path, changes: Sequence[str] = ()) -> RewardConfig:

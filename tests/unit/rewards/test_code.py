@@ -106,6 +106,12 @@ def test_a_response_without_code(rule):
         ("```Python3 \r\na\n```", "a\n"),
         ("``` python\na\n```", "a\n"),
         ("```python\na", None),
+        ("```python\na\n```\n```bash\nls\n```\nand so it ends\n", "a\n"),
+        ("```bash\nls\n```\nthen\n```python\na\n```", "a\n"),
+        ("```python\nnot closed\n```python\na\n```", "a\n"),
+        ("  ```python title=x\n  a\n  ```", "  a\n"),
+        ("````python\nprint('`')\n````", "print('`')\n"),
+        ("```" + " " * 200_000 + "x`", None),
         ("print(1)", None),
     ],
 )

@@ -209,10 +209,10 @@ def test_the_key_is_sent_and_never_shown(monkeypatch, tmp_path):
     file = tmp_path / "key"
     file.write_text(f"{KEY}\n")
     file.chmod(0o600)
-    endpoint = Endpoint(lambda: web.Response(status=400, text=f"echo {KEY}"), lambda: said(f"{KEY}\nScore: 1"))
+    endpoint = Endpoint(lambda: web.Response(status=400, text=f"{'e' * 190} {KEY}"), lambda: said(f"{KEY}\nScore: 1"))
     failed, right = judged(endpoint, sample(), sample(), key_file=file, num_workers=1)
     assert [headers["Authorization"] for headers in endpoint.headers] == [f"Bearer {KEY}"] * 2
-    assert (failed.error, right.error) == ("status 400: echo ***", "***\nScore: 1")
+    assert (failed.error, right.error) == (f"status 400: {'e' * 190} ***", "***\nScore: 1")
     unsigned = Endpoint(lambda: said("Score: 1"))
     judged(unsigned)
     assert "Authorization" not in unsigned.headers[0]

@@ -216,6 +216,7 @@ def f(prompt, response, label, meta): os._exit(5)
         ((), "--key-env or --key-file must name a token of at least 16 characters"),
         (("--key-env", "SHORT"), "--key-env or --key-file must name a token of at least 16 characters"),
         (("--key-env", "NO_SUCH_TOKEN"), "the environment has no variable 'NO_SUCH_TOKEN'"),
+        (("--stop-s", "0", "--key-env", "TOKEN"), "--stop-s: 0.0 is not allowed; at least 0.001"),
         (("num_workers=many", "--key-env", "TOKEN"), "reward.num_workers: Input should be a valid integer"),
         (("path=nowhere:f", "--key-env", "TOKEN"), "reward.path: 'nowhere:f': module 'nowhere' not found"),
     ],

@@ -90,15 +90,15 @@ class Caller:
         try:
             # A redirect would take the key along to whom it names.
             async with self._http.post(self._url, data=body, allow_redirects=False) as reply:
-                content = await _bounded(reply)
+                content = self._without_key(await _bounded(reply))
                 if reply.status != HTTPStatus.OK:
                     raise self._failure(reply, content)
                 return content
         except aiohttp.ClientError as error:
-            raise FailedCallError("unreachable", self.shown(f"{type(error).__name__}: {error}"), again=True) from None
+            raise FailedCallError("unreachable", f"{type(error).__name__}: {error}", again=True) from None
 
     def _failure(self, reply: aiohttp.ClientResponse, content: bytes) -> FailedCallError:
-        said = self.shown(content[:KEPT_CHARACTERS].decode(errors="replace"))
+        said = content[:KEPT_CHARACTERS].decode(errors="replace")
         if reply.status in _REFUSED:
             raise RewardError(f"{self._url} refuses the key with status {reply.status}: {said}")
         return FailedCallError(
@@ -108,9 +108,9 @@ class Caller:
             wait_s=retry_after_s(reply.headers.get("Retry-After", "")),
         )
 
-    def shown(self, text: str) -> str:
-        """Return text without the key, should it hold it."""
-        return text.replace(self._secret, "***") if self._secret else text
+    def _without_key(self, content: bytes) -> bytes:
+        """Return what somebody else wrote, who may have repeated the key; parts of it are kept in traces."""
+        return content.replace(self._secret.encode(), b"***") if self._secret else content
 
 
 async def _bounded(reply: aiohttp.ClientResponse) -> bytes:

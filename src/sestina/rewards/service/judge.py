@@ -39,9 +39,7 @@ class Judge:
         self._tokens += most if found.usage is None else found.usage.total_tokens
         text = found.choices[0].message.content or ""
         notes = ("retried",) if attempt > 1 else ()
-        return Verdict(
-            reward=score(self._config, found), reason=self._caller.shown(text[-KEPT_CHARACTERS:]), notes=notes
-        )
+        return Verdict(reward=score(self._config, found), reason=text[-KEPT_CHARACTERS:], notes=notes)
 
     def _spend_request(self) -> None:
         config = self._config

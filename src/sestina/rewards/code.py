@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable
 
-from sestina.core.units import Seconds
+from sestina.core.seconds import Seconds
 from sestina.rewards.config import CodeConfig
 from sestina.rewards.messages import Sample
 from sestina.rewards.outcome import Verdict

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sestina.core.errors import RunError
-from sestina.core.units import Seconds
+from sestina.core.seconds import Seconds
 
 Kind: TypeAlias = Literal["ok", "raised", "timeout", "died"]
 """The rule gave a number; it raised; it took too long; it took its process down."""

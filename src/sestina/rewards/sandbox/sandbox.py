@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias
 
 from sestina.core.errors import RunError
-from sestina.core.units import Seconds
+from sestina.core.seconds import Seconds
 from sestina.rewards.sandbox.watch import Met, Watch, end
 
 Role: TypeAlias = Literal["script", "serve", "test"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from sestina.core.units import Seconds
+from sestina.core.seconds import Seconds
 
 Met: TypeAlias = Literal["time", "output", "memory"]
 """The limit that ended a program."""

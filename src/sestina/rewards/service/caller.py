@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import aiohttp
 
-from sestina.core.units import Seconds
+from sestina.core.seconds import Seconds
 from sestina.rewards.outcome import RewardError
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """An LLM judge behind any OpenAI-compatible endpoint."""
 
-from sestina.core.units import Seconds
+from sestina.core.seconds import Seconds
 from sestina.rewards.config import JudgeConfig
 from sestina.rewards.messages import Sample
 from sestina.rewards.outcome import RewardError, Verdict

@@ -4,7 +4,7 @@ import math
 
 import msgspec
 
-from sestina.core.units import Seconds
+from sestina.core.seconds import Seconds
 from sestina.rewards.config import RemoteConfig
 from sestina.rewards.messages import Sample, packed
 from sestina.rewards.outcome import Verdict

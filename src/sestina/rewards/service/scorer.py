@@ -4,7 +4,7 @@ import asyncio
 import signal
 from typing import Protocol
 
-from sestina.core.units import Seconds
+from sestina.core.seconds import Seconds
 from sestina.rewards.messages import Sample
 from sestina.rewards.outcome import Outcome, Verdict, failed
 from sestina.rewards.service.caller import FailedCallError

@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from sestina.core.errors import RunError
-from sestina.core.units import Seconds
+from sestina.core.seconds import Seconds
 from sestina.rewards.outcome import RewardError
 from sestina.rewards.pool import RewardPool
 from sestina.rewards.service.wire import CONTENT_TYPE, PATH, read_sample, reply_to

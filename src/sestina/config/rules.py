@@ -165,12 +165,21 @@ def _kept_only_if_interrupted(keep_kv: bool, mode: str) -> str | None:
     return "false: weights change between responses there" if keep_kv and mode == "sync" else None
 
 
-def _sums_are_no_math(reward: str, data: str) -> str | None:
-    return "'exact' or 'function'" if data == "sums" and reward == "math" else None
+def _sums_are_numbers(reward: str, data: str) -> str | None:
+    unfit = data == "sums" and reward in ("math", "code")
+    return "'exact', 'function', 'judge' or 'remote'" if unfit else None
 
 
 def _sums_answer_mark(answer_mark: str, data: str) -> str | None:
     return f"{ANSWER_MARK!r}, as the task writes it" if data == "sums" and answer_mark != ANSWER_MARK else None
+
+
+def _tests_end_first(timeout_s: float, run_s: float) -> str | None:
+    return f"above {run_s:g}, after which slow code has its reward of 0" if timeout_s <= run_s else None
+
+
+def _above(value: float, limit: float) -> str | None:
+    return None if value > limit else f"above {limit:g}"
 
 
 def _servers_need_groups(servers: int, source: str) -> str | None:
@@ -214,8 +223,10 @@ RULES = (
     Rule(needs=("algorithm.group_size", "algorithm.kind"), check=_groups_compare),
     Rule(needs=("data.num_prompts", *_BATCH), check=_epoch_fills_a_batch),
     Rule(needs=("data.max_prompt_tokens", "data.max_terms"), check=_longest_sum_fits),
-    Rule(needs=("reward.kind", "data.kind"), check=_sums_are_no_math),
+    Rule(needs=("reward.kind", "data.kind"), check=_sums_are_numbers),
     Rule(needs=("reward.answer_mark", "data.kind"), check=_sums_answer_mark),
+    Rule(needs=("reward.timeout_s", "reward.run_s"), check=_tests_end_first),
+    Rule(needs=("reward.max_score", "reward.min_score"), check=_above),
     Rule(needs=("data.eval_path", "eval.every"), check=_held_out_file),
     Rule(needs=("eval.num_prompts", "data.num_eval_prompts", "eval.every"), check=_held_out_enough),
     Rule(needs=("rollout.lengths_from", "rollout.scheduler", "rollout.forced_lengths_from"), check=_oracle_has_lengths),

@@ -9,6 +9,7 @@ import numpy as np
 
 from sestina.controller.sample import Sample
 from sestina.core.units import Seconds
+from sestina.rewards.outcome import Outcome
 from sestina.telemetry.traces import ChunkRow, tail_start
 from sestina.transport.messages import SampleBatch
 
@@ -39,7 +40,6 @@ def rollout_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     """
     lengths = np.array([sample.num_tokens for sample in samples])
     rewarded = [sample for sample in samples if not math.isnan(sample.reward)]
-    kinds = Counter(sample.outcome.kind for sample in samples if sample.outcome is not None)
     chunks = [chunk for sample in samples for chunk in sample.chunks]
     metrics = {
         "raw_reward": _mean([sample.reward for sample in rewarded]),
@@ -49,7 +49,6 @@ def rollout_metrics(samples: Sequence[Sample]) -> dict[str, float]:
         "response_len/p90": float(np.quantile(lengths, 0.9)),
         "correct_response_len/mean": correct_length(samples),
         "truncated_ratio": _mean([sample.finish == "length" for sample in samples]),
-        "reward_s/mean": _mean([sample.outcome.elapsed_s for sample in samples if sample.outcome is not None]),
         "chunks": len(chunks),
         "preemptions": sum(chunk.preemptions for chunk in chunks),
         "prefilled_tokens": sum(chunk.prefilled_tokens for chunk in chunks),
@@ -58,8 +57,22 @@ def rollout_metrics(samples: Sequence[Sample]) -> dict[str, float]:
         "restored_tokens": sum(sample.restored_tokens for sample in samples),
         "tokens_crc32": zlib.crc32(np.concatenate([sample.tokens for sample in samples]).tobytes()),
     }
-    metrics |= {f"reward_{kind}": kinds[kind] for kind in ("raised", "timeout", "died")}
+    metrics |= _reward_metrics([sample.outcome for sample in samples if sample.outcome is not None])
     return {f"rollout/{name}": float(value) for name, value in metrics.items()} | _draft_metrics(chunks)
+
+
+def _reward_metrics(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return how long rewards took, failures by kind, and how often each thing was noted of them."""
+    kinds = Counter(outcome.kind for outcome in outcomes)
+    notes = Counter(note for outcome in outcomes for note in outcome.notes)
+    took_s = [outcome.elapsed_s for outcome in outcomes] or [math.nan]
+    return {
+        "reward_s/mean": float(np.mean(took_s)),
+        "reward_s/p50": float(np.quantile(took_s, 0.5)),
+        "reward_s/p99": float(np.quantile(took_s, 0.99)),
+        **{f"reward_{kind}": kinds[kind] for kind in ("raised", "timeout", "died")},
+        **{f"reward_noted/{note}": count for note, count in sorted(notes.items())},
+    }
 
 
 def _draft_metrics(chunks: Sequence[ChunkRow]) -> dict[str, float]:

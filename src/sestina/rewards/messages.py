@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from sestina.rewards.config import ExactConfig, FunctionConfig, MathConfig, RewardConfig
+from sestina.rewards.config import CodeConfig, ExactConfig, FunctionConfig, MathConfig, WorkerConfig
 
 END = signal.SIGHUP
 """Ends a worker; nothing else sends it."""
@@ -67,6 +67,8 @@ class Scored(_Base, frozen=True):
     id: int
     reward: float
     elapsed_s: float
+    reason: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Raised(_Base, frozen=True):
@@ -88,6 +90,16 @@ def frame(message: Question | Answer) -> bytes:
     return len(body).to_bytes(LENGTH_BYTES, "little") + body
 
 
+def packed(value: Any) -> bytes:  # noqa: ANN401 - a struct
+    """Return a struct of samples or rewards as MessagePack; raises as `frame` does."""
+    return _ENCODER.encode(value)
+
+
+def json_of(value: Any) -> bytes:  # noqa: ANN401 - anything plain
+    """Return a value as JSON, numpy's as numbers and lists; raises as `frame` does."""
+    return _JSON.encode(value)
+
+
 def question(body: bytes) -> Question:
     """Return what the parent asked."""
     return _QUESTIONS.decode(body)
@@ -98,14 +110,14 @@ def answer(body: bytes) -> Answer:
     return _ANSWERS.decode(body)
 
 
-def begin(config: RewardConfig) -> Begin:
+def begin(config: WorkerConfig) -> Begin:
     """Pack a configuration."""
     return Begin(config=msgspec.to_builtins(config))
 
 
-def config_of(message: Begin) -> RewardConfig:
+def config_of(message: Begin) -> WorkerConfig:
     """Unpack a configuration."""
-    kinds = {"exact": ExactConfig, "math": MathConfig, "function": FunctionConfig}
+    kinds = {"exact": ExactConfig, "math": MathConfig, "function": FunctionConfig, "code": CodeConfig}
     return msgspec.convert(message.config, kinds[message.config["kind"]])
 
 
@@ -117,5 +129,6 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - the hook's signature
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
+_JSON = msgspec.json.Encoder(enc_hook=_plain)
 _QUESTIONS = msgspec.msgpack.Decoder(Question)
 _ANSWERS = msgspec.msgpack.Decoder(Answer)

@@ -3,20 +3,33 @@
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, get_args
 
 from sestina.core.units import Seconds
-from sestina.rewards.config import RewardConfig
+from sestina.rewards.config import JudgeConfig, RemoteConfig, RewardConfig
 from sestina.rewards.messages import END, Sample
 from sestina.rewards.outcome import Kind, Outcome, RewardError
 from sestina.rewards.scorer import Scorer
+from sestina.rewards.service.judge import Judge
+from sestina.rewards.service.remote import Remote
+from sestina.rewards.service.scorer import ServiceScorer
 
 START_LIMIT_S = 60.0
 
 
+def _scorers(config: RewardConfig, start_limit_s: Seconds) -> Sequence[Scorer | ServiceScorer]:
+    match config:
+        case JudgeConfig() | RemoteConfig():
+            service = Judge(config) if isinstance(config, JudgeConfig) else Remote(config)
+            return [ServiceScorer(service, timeout_s=config.timeout_s) for _ in range(config.num_workers)]
+        case _:
+            return [Scorer(config, start_limit_s=start_limit_s) for _ in range(config.num_workers)]
+
+
 class RewardPool:
-    """Scores samples in worker processes, first come, first served.
+    """Scores samples in worker processes or by calls of a service, first come, first served.
 
     Example:
         async with RewardPool(config) as pool:
@@ -24,7 +37,7 @@ class RewardPool:
     """
 
     def __init__(self, config: RewardConfig, *, start_limit_s: Seconds = START_LIMIT_S) -> None:
-        self._scorers = [Scorer(config, start_limit_s=start_limit_s) for _ in range(config.num_workers)]
+        self._scorers = _scorers(config, start_limit_s)
         self._queue: asyncio.Queue[tuple[Sample, asyncio.Future[Outcome]]] = asyncio.Queue()
         self._pending: set[asyncio.Future[Outcome]] = set()
         self._serving: list[asyncio.Task[None]] = []
@@ -60,7 +73,7 @@ class RewardPool:
             serving.add_done_callback(self._note_end)
             self._serving.append(serving)
 
-    async def _serve(self, scorer: Scorer) -> None:
+    async def _serve(self, scorer: Scorer | ServiceScorer) -> None:
         while True:
             sample, future = await self._queue.get()
             if future.done():

@@ -8,18 +8,28 @@ from typing import Any, TypeAlias, assert_never
 
 from sestina.core.errors import ConfigError
 from sestina.rewards.attempt import Failure, attempt
-from sestina.rewards.config import ExactConfig, FunctionConfig, MathConfig, RewardConfig
+from sestina.rewards.config import (
+    CodeConfig,
+    ExactConfig,
+    FunctionConfig,
+    JudgeConfig,
+    MathConfig,
+    RemoteConfig,
+    RewardConfig,
+    WorkerConfig,
+)
 from sestina.rewards.functions import Signature, arguments, find, reward_of
 from sestina.rewards.messages import Sample
+from sestina.rewards.outcome import Verdict
 
-Rule: TypeAlias = Callable[[Sample], float]
-"""Returns a finite reward, or raises."""
+Rule: TypeAlias = Callable[[Sample], float | Verdict]
+"""Returns a finite reward, with or without a reason, or raises."""
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine to its end, as asyncio.run does."""
 
 
-def load(config: RewardConfig, run: Run = asyncio.run) -> Rule:
+def load(config: WorkerConfig, run: Run = asyncio.run) -> Rule:
     """Return the rule; `run` runs a user's async function. Raises what `functions.find` raises."""
     match config:
         case ExactConfig():
@@ -30,6 +40,10 @@ def load(config: RewardConfig, run: Run = asyncio.run) -> Rule:
             return math_reward
         case FunctionConfig():
             return _function(find(config.path), config.signature, run)
+        case CodeConfig():
+            from sestina.rewards.code import code_rule  # noqa: PLC0415 - for this rule alone
+
+            return code_rule(config)
         case _:
             assert_never(config)
 
@@ -55,15 +69,24 @@ async def _awaited(result: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever th
 
 
 def check(config: RewardConfig) -> None:
-    """Import a user's function and see whether it takes the arguments it will get; mutates sys.path.
+    """Find before a run starts what can be found then; mutates sys.path.
 
-    Raises ConfigError naming reward.path or reward.signature.
+    A user's function is imported, and must take the arguments it will get; a sandbox runs a first program; a service's
+    address and key are looked at. Raises ConfigError naming the key of the section `reward`.
     """
     match config:
         case ExactConfig() | MathConfig():
             return
         case FunctionConfig():
             _check_arguments(_import(config.path), config)
+        case CodeConfig():
+            from sestina.rewards.sandbox.isolation import isolated  # noqa: PLC0415 - for this rule alone
+
+            isolated(config)
+        case JudgeConfig() | RemoteConfig():
+            from sestina.rewards.service.check import check_service  # noqa: PLC0415 - for these two alone
+
+            check_service(config)
         case _:
             assert_never(config)
 

@@ -2,14 +2,13 @@
 
 import asyncio
 import itertools
-import math
 import signal
 
 from sestina.core.errors import DeadlineError
 from sestina.core.units import Seconds
-from sestina.rewards.config import RewardConfig
+from sestina.rewards.config import WorkerConfig
 from sestina.rewards.messages import Answer, Raised, Refused, Sample, Scored, Task, begin, frame
-from sestina.rewards.outcome import Kind, Outcome, RewardError
+from sestina.rewards.outcome import Outcome, RewardError, failed
 from sestina.rewards.process import WorkerProcess
 
 MAX_STARTS = 3
@@ -19,7 +18,7 @@ MAX_STARTS = 3
 class Scorer:
     """One worker, one sample at a time."""
 
-    def __init__(self, config: RewardConfig, *, start_limit_s: Seconds) -> None:
+    def __init__(self, config: WorkerConfig, *, start_limit_s: Seconds) -> None:
         self._begin = frame(begin(config))
         self._timeout_s = config.timeout_s
         self._start_limit_s = start_limit_s
@@ -55,17 +54,17 @@ class Scorer:
         try:
             sent = frame(task)
         except (TypeError, ValueError, OverflowError) as error:
-            return _failed("raised", f"the sample cannot be sent to a worker: {error}", 0.0)
+            return failed("raised", f"the sample cannot be sent to a worker: {error}", 0.0)
         assert self._process
         try:
             return _outcome(await self._process.ask(sent, self._timeout_s), task)
         except TimeoutError:
             await self.end()
-            return _failed("timeout", f"timeout after {self._timeout_s:g} s", self._timeout_s)
+            return failed("timeout", f"timeout after {self._timeout_s:g} s", self._timeout_s)
         except EOFError:
             elapsed_s = asyncio.get_running_loop().time() - start
             code = await self.end()
-            return _failed("died", f"worker died with {_exit_code(code)}", elapsed_s)
+            return failed("died", f"worker died with {_exit_code(code)}", elapsed_s)
 
     @property
     def alive(self) -> bool:
@@ -86,16 +85,12 @@ def _check_ready(answer: Answer) -> None:
 
 def _outcome(answer: Answer, task: Task) -> Outcome:
     match answer:
-        case Scored(id=task.id, reward=reward, elapsed_s=elapsed_s):
-            return Outcome(reward=reward, kind="ok", error=None, elapsed_s=elapsed_s)
+        case Scored(id=task.id, reward=reward, elapsed_s=elapsed_s, reason=reason, notes=notes):
+            return Outcome(reward=reward, kind="ok", error=reason, elapsed_s=elapsed_s, notes=notes)
         case Raised(id=task.id, error=error, traceback=traceback, elapsed_s=elapsed_s):
-            return _failed("raised", error, elapsed_s, traceback)
+            return failed("raised", error, elapsed_s, traceback)
         case _:
             raise RewardError(f"a reward worker was asked about task {task.id} and answered {answer}")
-
-
-def _failed(kind: Kind, error: str, elapsed_s: Seconds, traceback: str | None = None) -> Outcome:
-    return Outcome(reward=math.nan, kind=kind, error=error, traceback=traceback, elapsed_s=elapsed_s)
 
 
 def _exit_code(code: int) -> str:

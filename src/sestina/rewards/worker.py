@@ -29,6 +29,7 @@ from sestina.rewards.messages import (
     frame,
     question,
 )
+from sestina.rewards.outcome import Verdict
 from sestina.rewards.rules import Rule, load
 from sestina.transport.parent import end_with_parent
 
@@ -74,11 +75,15 @@ def _begin(questions: BinaryIO, answers: BinaryIO, runner: asyncio.Runner) -> Ru
 
 def _score(rule: Rule, task: Task) -> Answer:
     start = time.monotonic()
-    reward = attempt(lambda: rule(task.sample))
+    found = attempt(lambda: rule(task.sample))
     elapsed_s = time.monotonic() - start
-    if isinstance(reward, Failure):
-        return Raised(id=task.id, error=reward.error, traceback=reward.traceback, elapsed_s=elapsed_s)
-    return Scored(id=task.id, reward=reward, elapsed_s=elapsed_s)
+    match found:
+        case Failure():
+            return Raised(id=task.id, error=found.error, traceback=found.traceback, elapsed_s=elapsed_s)
+        case Verdict(reward=reward, reason=reason, notes=notes):
+            return Scored(id=task.id, reward=reward, elapsed_s=elapsed_s, reason=reason, notes=notes)
+        case reward:
+            return Scored(id=task.id, reward=reward, elapsed_s=elapsed_s)
 
 
 def _read(questions: BinaryIO) -> Question | None:

@@ -33,7 +33,7 @@ class RequestRow:
     finish: str
     reward: float | None
     reward_error: str | None
-    """Why there is no reward."""
+    """Why there is no reward, or, where the rule says so, why it is what it is."""
     reward_s: Seconds
     """Span: what the reward worker took."""
     first_version: Version

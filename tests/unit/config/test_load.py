@@ -134,6 +134,10 @@ def test_with_an_unknown_kind_only_keys_of_no_kind_are_unknown():
 
 
 def test_required_values_of_the_groups_must_be_given():
+    assert violations(argv=(*FILES[:2], "reward=judge")) == [
+        "reward.url: must be given; text of at least 1 character",
+        "reward.model: must be given; text of at least 1 character",
+    ]
     assert violations(argv=("data=files", "model=checkpoint", "reward=function")) == [
         "data.path: must be given; a path",
         "model.path: must be given; a path",

@@ -131,6 +131,30 @@ def test_a_pool_of_keys_and_values_may_come_and_go():
     assert fingerprint(load(changed())) == fingerprint(load(changed(argv=("rollout/kv_pool=local",))))
 
 
+REMOTE = (*FILES[:2], "reward=remote", "reward.url=http://a")
+JUDGE = (*FILES[:2], "reward=judge", "reward.url=http://a", "reward.model=m")
+CODE = (*FILES[:2], "reward=code")
+
+
+@pytest.mark.parametrize(
+    ("argv", "free", "pinned"),
+    [
+        (REMOTE, ["url=http://b", "key_env=T", "key_file=f", "max_attempts=9", "num_workers=9"], ["timeout_s=9"]),
+        (
+            JUDGE,
+            ["url=http://b", "key_env=T", "max_requests=9", "max_tokens=9"],
+            ["model=n", "rubric=r", "max_score=2"],
+        ),
+        (CODE, ["isolation=namespaces", "num_workers=9"], ["run_s=9", "memory_bytes=9", "python=/usr/bin/python3"]),
+    ],
+)
+def test_what_rewards_are_asked_of_may_change_and_what_they_are_may_not(argv, free, pinned):
+    before = load(changed(argv=argv))
+    assert fingerprint(before) == fingerprint(load(changed(*(f"reward.{change}" for change in free), argv=argv)))
+    for change in pinned:
+        assert fingerprint(before) != fingerprint(load(changed(f"reward.{change}", argv=argv)))
+
+
 def test_keeping_keys_and_values_is_pinned():
     kept = load(changed("run.mode=async", "async.keep_kv=true"))
     assert differing_keys(load(changed("run.mode=async")), kept) == ["async.keep_kv: false -> true"]

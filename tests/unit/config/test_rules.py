@@ -66,7 +66,7 @@ BROKEN = [
     ),
     (
         ["reward={kind: math, num_workers: 1, timeout_s: 1}"],
-        "reward.kind: 'math' is not allowed with data.kind 'sums'; 'exact' or 'function'",
+        "reward.kind: 'math' is not allowed with data.kind 'sums'; 'exact', 'function', 'judge' or 'remote'",
     ),
     (
         ["reward.answer_mark='='"],
@@ -232,6 +232,23 @@ def test_objectives_that_compare_responses_need_two_of_them(kind):
 def test_files_go_with_any_reward_and_mark():
     load(changed(argv=FILES))
     load(changed("reward.answer_mark='####'", argv=(*FILES[:2], "reward=exact")))
+
+
+def test_tests_of_code_end_before_their_worker_does():
+    code = (*FILES[:2], "reward=code")
+    load(changed(argv=code))
+    assert violations("reward.timeout_s=10", argv=code) == [
+        "reward.timeout_s: 10.0 is not allowed with reward.run_s 10.0; "
+        "above 10, after which slow code has its reward of 0"
+    ]
+
+
+def test_a_judges_scores_have_a_range():
+    judge = (*FILES[:2], "reward=judge", "reward.url=http://judge/v1", "reward.model=m")
+    load(changed(argv=judge))
+    assert violations("reward.max_score=0", argv=judge) == [
+        "reward.max_score: 0.0 is not allowed with reward.min_score 0.0; above 0"
+    ]
 
 
 def test_all_broken_rules_come_together():

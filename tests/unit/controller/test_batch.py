@@ -81,6 +81,20 @@ def test_metrics_leave_failed_rewards_out_and_count_them(samples):
     assert metrics["rollout/prefilled_tokens"] == 20
 
 
+def test_what_rewards_took_and_what_was_noted_of_them():
+    samples = [finished(40, i, [[1]], 1.0, end_s=4.0) for i in range(101)]
+    for i, sample in enumerate(samples):
+        notes = ("passed",) if i % 4 == 0 else ("time", "isolation_namespaces")
+        sample.outcome = Outcome(reward=1.0, kind="ok", error=None, elapsed_s=float(i), notes=notes)
+    metrics = rollout_metrics(samples)
+    assert [metrics[f"rollout/reward_s/{name}"] for name in ("mean", "p50", "p99")] == [50, 50, 99]
+    assert {name: value for name, value in metrics.items() if "noted" in name} == {
+        "rollout/reward_noted/passed": 26,
+        "rollout/reward_noted/time": 75,
+        "rollout/reward_noted/isolation_namespaces": 75,
+    }
+
+
 def test_the_token_hash_sees_every_token(samples):
     changed = [*samples[:3], finished(41, 1, [[8]], 1.0, end_s=4.0)]
     assert rollout_metrics(samples)["rollout/tokens_crc32"] != rollout_metrics(changed)["rollout/tokens_crc32"]

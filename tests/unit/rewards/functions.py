@@ -97,6 +97,14 @@ def obey(prompt, response, label, meta):
     return label
 
 
+def waits(prompt, response, label, meta):
+    """The label, once it is released."""
+    Path(meta["started"]).touch()
+    while not Path(meta["release"]).exists():
+        time.sleep(0.01)
+    return label
+
+
 def much(prompt, response, label, meta):
     if meta["raise"]:
         raise ValueError("x" * 1_000_000)

@@ -1,6 +1,5 @@
 """A real SGLang server behind the Engine Protocol: the same tokens as the embedded engine, whatever happens to it."""
 
-import asyncio
 import dataclasses
 import os
 import sys
@@ -16,7 +15,6 @@ from transformers import Qwen2ForCausalLM
 
 from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
-from sestina.rollout.sglang.wire import generate_body, parse_reply, tokens_of
 from tests.integration.sglang_bench import CONFIG, CONTEXT_TOKENS, SEED, SHAPE, STOP, start, weights, write
 from tests.unit.rollout.helpers import (
     finish,
@@ -77,6 +75,25 @@ def long_response():
 def test_tokens_are_those_of_the_embedded_engine(engine, temperature):
     requests = make_requests(SHAPE, temperature=temperature)
     assert_same(outputs(finish(engine, requests)), outputs(finish(embedded(), requests)))
+
+
+def test_greedy_and_drawn_requests_do_not_disturb_each_other(engine):
+    """As where a run evaluates while training responses are under way."""
+    requests = [dataclasses.replace(r, temperature=(0.0, 0.7, 1.0)[r.id.sample]) for r in make_requests(SHAPE)]
+    assert_same(outputs(finish(engine, requests)), outputs(finish(embedded(), requests)))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_responses_end_where_they_are_told(engine, temperature):
+    lengths = (1, 7, 16, 40, 90, 91)
+    requests = [
+        dataclasses.replace(request, stop_at=lengths[i % 6], temperature=temperature)
+        for i, request in enumerate(make_requests(SHAPE, max_new_tokens=90))
+    ]
+    results = finish(engine, requests)
+    assert [len(results[request.id].tokens) for request in requests] == [min(r.stop_at, 90) for r in requests]
+    assert_same(outputs(results), outputs(finish(embedded(), requests)))
+    assert_same(finish_in_chunks([engine], requests, 23), outputs(results))
 
 
 def test_greedy_tokens_are_those_of_transformers(engine, folder):
@@ -165,35 +182,6 @@ def test_new_weights_change_the_tokens_and_no_old_cache_is_found(engine):
     assert {result.version for result in results.values()} == {1}
     assert_same(outputs(results), outputs(finish(embedded(weights(seed=3)), requests)))
     assert not any(np.array_equal(before[id][0], results[id].tokens) for id in before)
-
-
-def test_weights_in_the_middle_of_a_response_are_told_apart(engine):
-    """Generation is paused, its requests are computed anew under the new weights, and the spans say from where on."""
-    request, whole = long_response()
-    body = generate_body({"in flight": request}, seed=SEED, stop_token=STOP, version=0)
-    new = weights(seed=3)
-
-    async def update_in_flight():
-        life = engine._keeper.life
-        call = asyncio.ensure_future(last_event(life.client.generate(body)))
-        await asyncio.sleep(0.2)
-        await life.relay.send(1, new)
-        return parse_reply(await call)
-
-    reply = engine._loop.run_until_complete(update_in_flight())
-    tokens, logprobs = tokens_of(reply)
-    old, fresh = reply.meta_info.weight_versions
-    assert (old.version, old.start, fresh.version, fresh.end) == ("0", 0, "1", len(tokens))
-    assert 0 < old.end == fresh.start
-    np.testing.assert_array_equal(tokens[: old.end], whole.tokens[: old.end])
-    rest = dataclasses.replace(request, generated=tokens[: old.end])
-    expected = finish(embedded(new), [rest])[request.id]
-    np.testing.assert_array_equal(tokens[old.end :], expected.tokens)
-    np.testing.assert_allclose(logprobs[old.end :], expected.logprobs, atol=CLOSE)
-
-
-async def last_event(events):
-    return [event async for event in events][-1]
 
 
 def test_what_can_never_run_is_refused(engine):

@@ -7,7 +7,6 @@ import psutil
 import pytest
 
 from sestina.core.ids import RequestId
-from sestina.rollout.sglang.wire import generate_body, parse_reply, tokens_of
 from sestina.rollout.speculation.config import DraftConfig
 from tests.integration.sglang_bench import CONFIG, CONTEXT_TOKENS, SEED, SHAPE, STOP, start, weights, write
 from tests.unit.rollout.helpers import finish, finish_in_chunks, make_engine, make_requests, outputs
@@ -126,27 +125,6 @@ def test_retracted_requests_go_on(engine):
     results |= finish(engine, [])
     assert sum(result.preemptions for result in results.values()) > 0
     assert_same(outputs(results), outputs(finish(embedded(), requests)))
-
-
-def test_weights_in_the_middle_of_a_response_are_told_apart(engine):
-    request, whole = long_response()
-    body = generate_body({"in flight": request}, seed=SEED, stop_token=STOP, version=0)
-    new = dull(seed=3)
-
-    async def update_in_flight():
-        life = engine._keeper.life
-        events = life.client.generate(body)
-        await anext(events)  # its first token
-        await life.relay.send(1, new)
-        return parse_reply([event async for event in events][-1])
-
-    reply = engine._loop.run_until_complete(update_in_flight())
-    tokens, _ = tokens_of(reply)
-    old, fresh = reply.meta_info.weight_versions
-    assert (old.version, old.start, fresh.version, fresh.end) == ("0", 0, "1", len(tokens))
-    np.testing.assert_array_equal(tokens[: old.end], whole.tokens[: old.end])
-    rest = dataclasses.replace(request, generated=tokens[: old.end])
-    np.testing.assert_array_equal(tokens[old.end :], finish(embedded(new), [rest])[request.id].tokens)
 
 
 def test_a_lost_server_is_followed_by_one_that_drafts_and_nothing_is_lost_or_doubled(engine):

@@ -104,11 +104,6 @@ def _oracle_has_lengths(lengths_from: object, scheduler: str, forced_from: objec
     return "the directory of a run with the same prompts and seed, under another scheduler" if missing else None
 
 
-def _engine_holds_to_lengths(forced_from: object, engine: str) -> str | None:
-    refused = forced_from is not None and engine != "torch"
-    return "null: only the embedded engine ends responses where it is told" if refused else None
-
-
 def _world_has_engines(world: str, engine: str) -> str | None:
     absent = world == "emulated" and engine != "torch"
     return "rollout.engine.kind 'torch', which runs within this process" if absent else None
@@ -144,11 +139,6 @@ def _chunk_fills_a_page(chunk_tokens: int, kv_pool: str, scheduler: str) -> str 
 
 def _ssd_has_a_folder(ssd_dir: object, ssd_bytes: int) -> str | None:
     return "a folder on a disk of the node's own, or ssd_bytes 0" if ssd_bytes and ssd_dir is None else None
-
-
-def _async_on_embedded_engine(mode: str, engine: str) -> str | None:
-    barred = mode == "async" and engine != "torch"
-    return "'sync': only the embedded engine takes weights while responses are under way" if barred else None
 
 
 def _replaced_in_a_stream(dynamic_sampling: bool, mode: str) -> str | None:
@@ -213,7 +203,6 @@ _OPTIMIZER = "trainer.optimizer"
 
 RULES = (
     Rule(needs=("trainer.device", "rollout.engine.device"), check=_same_device),
-    Rule(needs=("run.mode", "rollout.engine.kind"), check=_async_on_embedded_engine),
     Rule(needs=("async.max_running_groups", "run.mode", *_BATCH), check=_batch_runs_at_once),
     Rule(needs=("async.keep_kv", "run.mode"), check=_kept_only_if_interrupted),
     Rule(needs=("algorithm.overlong_tokens", "rollout.max_new_tokens"), check=_at_most),
@@ -230,7 +219,6 @@ RULES = (
     Rule(needs=("data.eval_path", "eval.every"), check=_held_out_file),
     Rule(needs=("eval.num_prompts", "data.num_eval_prompts", "eval.every"), check=_held_out_enough),
     Rule(needs=("rollout.lengths_from", "rollout.scheduler", "rollout.forced_lengths_from"), check=_oracle_has_lengths),
-    Rule(needs=("rollout.forced_lengths_from", f"{_ENGINE}.kind"), check=_engine_holds_to_lengths),
     Rule(needs=("rollout.engine.kv_capacity_tokens", *_LONGEST), check=_request_fits_cache),
     Rule(needs=("rollout.engine.max_running", "rollout.engine.max_step_tokens"), check=_at_most),
     Rule(needs=("rollout.chunk_tokens", "rollout.kv_pool.kind", "rollout.scheduler"), check=_chunk_fills_a_page),

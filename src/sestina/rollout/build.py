@@ -43,7 +43,7 @@ class InstanceConfig:
     kv_pool_name: str = ""
     """Shared by the instances of a run."""
     interruption: Interruption = "refuse"
-    """What weights do to chunks in flight; the embedded engine alone is interrupted."""
+    """What weights do to chunks in flight."""
 
 
 def build_desk(config: InstanceConfig) -> DraftDesk:
@@ -93,6 +93,7 @@ def build_engine(
                 seed=config.seed,
                 stop_token=config.stop_token,
                 draft=None if config.draft.source == "none" else config.draft,
+                interruption=config.interruption,
             )
         case _:
             assert_never(config.engine)

@@ -4,6 +4,8 @@ serve.py      starts a server as a child of a rollout rank
 standins.py   CPU: stands in for libraries that exist for CUDA alone
 attention.py  CPU: decodes a batch at once
 sampling.py   any device: draws tokens with the noise of core.noise, as the embedded engine does
+interruption.py  any device: what new weights do to requests under way, and to the prefix cache
+kept.py         which tokens are drawn over keys and values of older weights
 speculation.py  CPU: the algorithm that is asked for where drafts are set
 worker.py       its decode step: drafts, a forward pass, verification
 rows.py         who runs, as rows of the embedded engine's slot table
@@ -21,9 +23,10 @@ from sestina.rollout.sglang.drafting import ENVIRONMENT
 
 def activate() -> None:
     """Register what a server needs; SGLang calls this before it builds anything."""
-    from sestina.sglang_plugin import sampling  # noqa: PLC0415 - SGLang is only there when it asks
+    from sestina.sglang_plugin import interruption, sampling  # noqa: PLC0415 - SGLang is only there when it asks
 
     sampling.register()
+    interruption.register()
     if os.environ.get(ON_CPU) == "1":
         from sestina.sglang_plugin import attention  # noqa: PLC0415
 

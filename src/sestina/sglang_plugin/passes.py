@@ -55,7 +55,8 @@ class Passes:
         translator = self._runner.kv_index_translator
         translator.own_plan(forward_batch).bind(forward_batch, translator)
         logits = self._runner.forward(forward_batch).logits_output.next_token_logits
-        draw_rows(logits, temperatures=torch.ones(num_rows, 1), greedy=place < 0, keys=place, positions=place)
+        free = torch.zeros(num_rows, 3, dtype=torch.int64)
+        draw_rows(logits, temperatures=torch.ones(num_rows, 1), greedy=place < 0, carried=free, positions=place)
 
     def keep_path(self, step: Step, verified: Verified, rows: Rows) -> None:
         """Move keys and values of what was accepted out of a tree to where they belong."""

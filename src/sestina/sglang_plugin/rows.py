@@ -83,4 +83,5 @@ class Rows:
             max_tokens=budget,
             max_new_tokens=who.max_new_tokens,
             temperature=request.sampling_params.temperature,
+            stop_at=who.stop_at,
         )

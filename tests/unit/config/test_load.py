@@ -50,6 +50,7 @@ def test_a_key_with_a_default_may_be_left_out():
         ("rollout.chunk_tokens=[64]", "rollout.chunk_tokens: [64] is not allowed; a whole number of at least 1"),
         ("run.steps=true", "run.steps: true is not allowed; a whole number of at least 1"),
         ("run.checkpoint_every=-1", "run.checkpoint_every: -1 is not allowed; a whole number of at least 0"),
+        ("async.max_staleness=-1", "async.max_staleness: -1 is not allowed; a whole number of at least 0"),
         ("seed=1.5", "seed: 1.5 is not allowed; a whole number from 0 to 2147483647"),
         ("seed=2147483648", "seed: 2147483648 is not allowed; a whole number from 0 to 2147483647"),
         ("seed={x: 1}", "seed: {'x': 1} is not allowed; a whole number from 0 to 2147483647"),

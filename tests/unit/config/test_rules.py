@@ -201,11 +201,11 @@ def test_a_pool_moves_whole_pages_and_needs_a_folder_for_its_ssd():
     load(changed("rollout.kv_pool.ssd_bytes=1", "rollout.kv_pool.ssd_dir=/tmp", argv=pool))
 
 
-def test_sglang_is_not_interrupted():
-    [line] = violations("run.mode=async", argv=("rollout.engine=sglang",))
-    assert line == (
-        "run.mode: 'async' is not allowed with rollout.engine.kind 'sglang'; 'sync': only the embedded engine takes "
-        "weights while responses are under way"
+def test_sglang_is_interrupted_and_held_to_lengths():
+    load(
+        changed(
+            "run.mode=async", "async.keep_kv=true", "rollout.forced_lengths_from=a", argv=("rollout.engine=sglang",)
+        )
     )
 
 

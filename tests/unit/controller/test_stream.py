@@ -15,7 +15,7 @@ from sestina.controller.recorded import RecordedLengths
 from sestina.controller.stop import StopRequest
 from sestina.controller.stream import Stream
 from sestina.controller.stream_state import read_stream, write_stream
-from sestina.core.errors import RunDirError, RunError
+from sestina.core.errors import EngineError, RunDirError, RunError
 from sestina.data.prompt import Prompt
 from sestina.telemetry.journal import Journal
 from tests.conftest import lively_weights, make_shape
@@ -58,8 +58,9 @@ def make_feed(config):
 class Life:
     """One process of a run: it trains from a checkpoint on until it has taken its steps, or is killed."""
 
-    def __init__(self, config, folder, seed):
-        self.config, self.folder, self.random = config, folder, random.Random(seed)
+    def __init__(self, config, folder, seed, ahead=0):
+        """`ahead`: versions by which the instances' weights are ahead of what the trainer believes them to be."""
+        self.config, self.folder, self.random, self.ahead = config, folder, random.Random(seed), ahead
         self.feed = make_feed(config)
         self.batches, self.saved = {}, []
         self.metrics = []
@@ -72,7 +73,7 @@ class Life:
     async def _live(self, kill_after):
         async with asyncio.TaskGroup() as tasks:
             step = self._load()
-            ranks = LocalRanks(SHAPE, WEIGHTS[step % 3], step)
+            ranks = LocalRanks(SHAPE, WEIGHTS[step % 3], step + self.ahead)
             driver = make_driver(ranks, self.journal, tasks, step)
             stream = Stream(self.config, self.feed, driver, StopRequest())
             if step:
@@ -211,6 +212,13 @@ def test_a_batch_that_cannot_fill_ends_the_run(tmp_path, monkeypatch):
     with pytest.raises(ExceptionGroup) as error:
         asyncio.run(Life(config, tmp_path, seed=6).live())
     assert error.group_contains(RunError, match="33 groups in a row had equal rewards")
+
+
+@pytest.mark.parametrize("ahead", [1, -2])
+def test_a_sample_of_a_version_that_the_trainer_has_not_or_long_not_ends_the_run(tmp_path, ahead):
+    with pytest.raises(ExceptionGroup) as error:
+        asyncio.run(Life(configured(), tmp_path, seed=7, ahead=ahead).live())
+    assert error.group_contains(EngineError, match=f"weights of version {ahead}, the current version is 0")
 
 
 def test_a_checkpoint_without_its_groups_is_refused(tmp_path):

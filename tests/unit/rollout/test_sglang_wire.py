@@ -14,20 +14,13 @@ from hypothesis import strategies as st
 from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
 from sestina.core.noise import request_key
-from sestina.core.records import ChunkRequest
+from sestina.core.records import ChunkRequest, VersionSpan
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.relay import _buckets
+from sestina.rollout.sglang.reply import finish_of, parse_reply, result_of, tokens_of
 from sestina.rollout.sglang.server import OWN_ARGUMENTS, hold_ports, server_command, server_environment
-from sestina.rollout.sglang.wire import (
-    finish_of,
-    generate_body,
-    parse_reply,
-    result_of,
-    signed,
-    tokens_of,
-    version_of,
-)
+from sestina.rollout.sglang.wire import generate_body, signed
 from sestina.rollout.speculation.config import DraftConfig
 from tests.conftest import lively_weights, make_shape
 
@@ -80,10 +73,9 @@ def reply(tokens, kind="length", versions=(("2", 0, 2),)):
 
 def test_a_chunk_asks_for_what_is_left_of_it():
     nearly_done = dataclasses.replace(CHUNK, generated=np.arange(8, dtype=np.int32))
-    body = json.loads(generate_body({"r": CHUNK, "s": nearly_done}, seed=9, stop_token=2, version=4))
+    body = json.loads(generate_body({"r": CHUNK, "s": nearly_done}, seed=9, stop_token=2))
     assert body["rid"] == ["r", "s"]
     assert body["input_ids"] == [[5, 6, 7], [5, 6, *range(8)]]
-    assert body["extra_key"] == "v4"
     assert body["stream"]
     first, second = body["sampling_params"]
     assert first == {
@@ -92,7 +84,7 @@ def test_a_chunk_asks_for_what_is_left_of_it():
         "stop_token_ids": [2],
         "sampling_seed": signed(request_key(9, CHUNK.id)),
         "stream_interval": 10,
-        "custom_params": {"group": 3, "sample": 1, "prompt_tokens": 2, "max_new_tokens": 10},
+        "custom_params": {"group": 3, "sample": 1, "prompt_tokens": 2, "max_new_tokens": 10, "stop_at": 0},
     }
     assert second["max_new_tokens"] == 2
 
@@ -124,11 +116,60 @@ def test_a_reply_is_checked():
         finish_of(parse_reply(reply([8, 9], "tired")), CHUNK, 3)
 
 
-def test_tokens_of_other_weights_are_refused():
-    mixed = parse_reply(reply([8, 9], versions=(("1", 0, 1), ("2", 1, 2))))
-    with pytest.raises(EngineError, match="expected tokens of version 2, SGLang used"):
-        version_of(mixed, CHUNK, 2)
-    assert version_of(parse_reply(reply([8, 9])), CHUNK, 2) == 2
+def result(body, versions=range(2, 3), chunk=CHUNK):
+    return result_of(parse_reply(body), chunk, versions, submitted_s=0, started_s=0, finished_s=0)
+
+
+def with_kept(body, kept):
+    meta = json.loads(body)
+    meta["meta_info"]["kept_kv"] = kept
+    return json.dumps(meta)
+
+
+def test_each_token_is_of_the_weights_that_drew_it():
+    body = reply([8, 9, 8, 7], versions=(("1", 0, 1), ("2", 1, 4)))
+    mixed = result(body, range(1, 3))
+    assert mixed.spans == (VersionSpan(version=1, num_tokens=1), VersionSpan(version=2, num_tokens=3))
+    assert (mixed.version, result(reply([8, 9])).spans) == (2, (VersionSpan(version=2, num_tokens=2),))
+    kept = result(with_kept(body, [1, 1, 0]), range(1, 3))
+    assert kept.spans == result(with_kept(body, [None, 1, 1, 0]), range(1, 3)).spans
+    assert kept.spans == (
+        VersionSpan(version=1, num_tokens=1),
+        VersionSpan(version=2, num_tokens=2, kept_kv=True),
+        VersionSpan(version=2, num_tokens=1),
+    )
+
+
+def test_what_ended_before_the_weights_came_is_of_the_old_ones_and_what_was_aborted_of_the_new():
+    old = reply([8, 9], "stop", versions=(("1", 0, 2),))
+    assert result(old, range(1, 4)).version == 1
+    aborted = result(reply([8, 9], "abort", versions=(("1", 0, 2),)), range(1, 4))
+    assert aborted.spans == (VersionSpan(version=1, num_tokens=2), VersionSpan(version=3, num_tokens=0))
+    assert result(reply([], "abort", versions=(("1", 0, 0),)), range(1, 4)).spans[0].version == 3
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        (("1", 0, 1), ("2", 1, 2)),
+        (("3", 0, 2),),
+        (("default", 0, 2),),
+        (),
+        (("2", 0, 1),),
+        (("2", 1, 2),),
+        (("2", 0, 2), ("2", 1, 3)),
+    ],
+)
+def test_tokens_of_other_weights_or_of_none_are_refused(versions):
+    with pytest.raises(EngineError, match="request g3/s1: expected 2 tokens of versions 2 to 2, SGLang used"):
+        result(reply([8, 9], versions=versions))
+
+
+def test_versions_do_not_go_back_and_marks_are_of_every_token():
+    with pytest.raises(EngineError, match="expected 2 tokens of versions 1 to 2"):
+        result(reply([8, 9], versions=(("2", 0, 1), ("1", 1, 2))), range(1, 3))
+    with pytest.raises(EngineError, match="knows of 3 tokens whether keys and values were kept"):
+        result(with_kept(reply([8, 9]), [0, 1, 1]))
 
 
 def test_a_server_is_no_rank_and_no_step():
@@ -181,9 +222,8 @@ def test_a_reply_says_what_was_drafted():
     """As the mean over the steps, of which 7 accepted 5 of 23."""
     meta = json.loads(reply([8, 9]))
     meta["meta_info"] |= {"spec_num_correct_drafts": 5, "spec_verify_ct": 7, "spec_cap_length": 23 / 7}
-    found = parse_reply(json.dumps(meta).encode())
-    result = result_of(found, CHUNK, 2, submitted_s=0, started_s=0, finished_s=0)
-    assert (result.drafted_tokens, result.accepted_tokens) == (23, 5)
+    found = result(json.dumps(meta).encode())
+    assert (found.drafted_tokens, found.accepted_tokens) == (23, 5)
 
 
 def test_a_held_port_is_for_the_server_alone():

@@ -1,5 +1,6 @@
 """What of the plugin needs no SGLang: who runs, and the stand-ins that drafts call."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -44,6 +45,7 @@ def gain(rows, slot, count):
 
 def test_a_chunk_arrives_whole():
     assert Whose(**whose(CHUNK)) == Whose(group=3, sample=1, prompt_tokens=2, max_new_tokens=10)
+    assert Whose(**whose(dataclasses.replace(CHUNK, stop_at=7))).stop_at == 7
 
 
 def test_who_is_new_gets_a_row_and_keeps_it(rows, left):

@@ -4,7 +4,8 @@ engine.py   SGLangEngine: chunks in flight, a server that is watched and started
 life.py     one server from its start to its end
 server.py   the server's process: its command, its environment, its log
 client.py   the HTTP calls, each with its status checked
-wire.py     a chunk as SGLang's request, SGLang's reply as a result; no I/O
+wire.py     a chunk as SGLang's request; no I/O
+reply.py    SGLang's reply as a result; no I/O
 drafting.py  what a server that drafts is told
 relay.py    weights: from this rank to the processes of its server
 

@@ -13,7 +13,8 @@ from sestina.core.units import Seconds, Version
 from sestina.rollout.sglang.client import ServerLostError
 from sestina.rollout.sglang.keeper import Keeper
 from sestina.rollout.sglang.life import Life
-from sestina.rollout.sglang.wire import Reply, generate_body, parse_reply, result_of
+from sestina.rollout.sglang.reply import Reply, parse_reply, result_of
+from sestina.rollout.sglang.wire import generate_body
 
 TURN_S: Seconds = 0.005
 """How long `turn` waits for a chunk to end, and then for another one that ends with it."""
@@ -52,14 +53,14 @@ class Calls:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: list[ChunkResult] = []
 
-    async def turn(self, new: Iterable[Flight], version: Version) -> list[ChunkResult]:
+    async def turn(self, new: Iterable[Flight]) -> list[ChunkResult]:
         """Ask for what is new; return what has ended, after a moment.
 
         What ends together should go on together, in one call. Raises EngineError when the server refuses, or is lost
         too often.
         """
         if flights := list(new):
-            self._tasks.add(asyncio.create_task(self._ask(flights, version)))
+            self._tasks.add(asyncio.create_task(self._ask(flights)))
         deadline_s = time.monotonic() + GATHER_S
         seen = -1
         while seen < len(self._ended) and time.monotonic() < deadline_s:
@@ -85,10 +86,11 @@ class Calls:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _ask(self, waiting: list[Flight], version: Version) -> None:
+    async def _ask(self, waiting: list[Flight]) -> None:
         """Ask until every answer has come whole."""
         while waiting:
             life = await self._keeper.ready()
+            version = self._keeper.version
             asked = self._name(waiting, version)
             try:
                 await self._receive(life, asked, version)
@@ -108,11 +110,11 @@ class Calls:
         return asked
 
     async def _receive(self, life: Life, asked: dict[str, Flight], version: Version) -> None:
-        """Make one call; mutates `asked`, which keeps what has not been answered."""
+        """Make one call under weights of `version`, or later ones; mutates `asked`, which keeps what is unanswered."""
         if not asked:
             return
         chunks = {rid: flight.chunk for rid, flight in asked.items()}
-        body = generate_body(chunks, seed=self._seed, stop_token=self._stop_token, version=version)
+        body = generate_body(chunks, seed=self._seed, stop_token=self._stop_token)
         async with aclosing(life.client.generate(body)) as events:
             async for event in events:
                 reply = parse_reply(event)
@@ -126,7 +128,7 @@ class Calls:
         result = result_of(
             reply,
             flight.chunk,
-            version,
+            range(version, self._keeper.version + 1),
             submitted_s=flight.submitted_s,
             started_s=flight.begin(),
             finished_s=time.monotonic(),

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import msgspec
@@ -105,6 +105,16 @@ class SGLangClient:
     async def post(self, path: str, body: dict[str, Any], limit_s: Seconds) -> bytes:
         """Return the reply of any other call; raises EngineError with what the server says when it refuses."""
         return await self._call("POST", path, limit_s, content=msgspec.json.encode(body))
+
+    @asynccontextmanager
+    async def paused(self, mode: Literal["retract", "in_place"], limit_s: Seconds) -> AsyncIterator[None]:
+        """Let nothing be computed meanwhile; requests then go on with keys and values computed again, or in place.
+
+        A server that did not take what was given to it meanwhile stays paused: it is started again.
+        """
+        await self.post("/pause_generation", {"mode": mode}, limit_s)
+        yield
+        await self.post("/continue_generation", {"torch_empty_cache": False}, limit_s)
 
     async def _call(self, method: str, path: str, limit_s: Seconds, content: bytes | None = None) -> bytes:
         async with self._request(method, path, limit_s, content) as reply:

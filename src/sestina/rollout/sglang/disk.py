@@ -13,13 +13,19 @@ from sestina.rollout.sglang.client import SGLangClient
 
 
 async def send_by_disk(
-    client: SGLangClient, version: Version, tensors: Mapping[str, Tensor], *, limit_s: Seconds
+    client: SGLangClient, version: Version, tensors: Mapping[str, Tensor], *, flush: bool, limit_s: Seconds
 ) -> None:
-    """Replace all weights of the server, and flush its cache; writes them below TMPDIR, and removes them.
+    """Replace all weights of a server that is paused, and flush its cache, if so asked.
 
-    Raises EngineError with what the server says when it refuses, ServerLostError when it ends or is late.
+    Writes them below TMPDIR, and removes them. Raises EngineError with what the server says when it refuses,
+    ServerLostError when it ends or is late.
     """
     with tempfile.TemporaryDirectory(prefix="sestina-weights-") as folder:
         await asyncio.to_thread(write_tensors, Path(folder), tensors.items())
-        body = {"model_path": folder, "load_format": "safetensors", "weight_version": str(version), "flush_cache": True}
+        body = {
+            "model_path": folder,
+            "load_format": "safetensors",
+            "weight_version": str(version),
+            "flush_cache": flush,
+        }
         await client.post("/update_weights_from_disk", body, limit_s)

@@ -50,12 +50,14 @@ class ServerDrafts:
 
 
 class Whose(msgspec.Struct, frozen=True):
-    """Which response a chunk belongs to, where its prompt ends, and how long it may become."""
+    """Which response a chunk belongs to, where its prompt ends, how long it may become, and where it is to end."""
 
     group: int
     sample: int
     prompt_tokens: int
     max_new_tokens: int
+    stop_at: int = 0
+    """As in `ChunkRequest`."""
 
 
 def whose(chunk: ChunkRequest) -> dict[str, int]:
@@ -66,5 +68,6 @@ def whose(chunk: ChunkRequest) -> dict[str, int]:
             sample=chunk.id.sample,
             prompt_tokens=len(chunk.prompt),
             max_new_tokens=chunk.max_new_tokens,
+            stop_at=chunk.stop_at,
         )
     )

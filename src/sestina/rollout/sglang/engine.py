@@ -2,7 +2,8 @@
 
 Chunks submitted between two steps are asked for in one call. A chunk counts only when its reply has come whole; those
 whose call breaks off are asked for again once the keeper has another server. Tokens do not depend on when they are
-drawn, so nothing is lost and nothing comes twice.
+drawn, so nothing is lost and nothing comes twice. Calls outlive the weights that they began with: new ones are given to
+the server in between, and the reply says which tokens are whose.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from sestina.core.units import Version
 from sestina.models.shape import ModelShape
 from sestina.models.weights import check_tensors
 from sestina.rollout.config import SGLangEngineConfig
-from sestina.rollout.engine import check_chunk
+from sestina.rollout.engine import Interruption, check_chunk
 from sestina.rollout.sglang.calls import Calls, Flight
 from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.keeper import Keeper
@@ -41,9 +42,11 @@ class SGLangEngine:
         seed: int,
         stop_token: int,
         draft: DraftConfig | None = None,
+        interruption: Interruption = "refuse",
     ) -> None:
         drafts = draft and ServerDrafts(config=draft, max_context_tokens=max_context_tokens, stop_token=stop_token)
         self._config = config
+        self._interruption: Interruption = interruption
         self._room_tokens = drafts.room_tokens(config) if drafts else 0
         self._shape = shape
         self._max_context_tokens = max_context_tokens
@@ -95,11 +98,10 @@ class SGLangEngine:
         """See `Engine.step`; waits a moment for the server instead of computing."""
         if not self._flights:
             return []
-        assert self._version is not None, "submit has seen to it"
         new, self._new = self._new, []
         if self._looking is None:
             self._looking = self._loop.create_task(self._keeper.look())
-        results = self._loop.run_until_complete(self._calls.turn(new, self._version))
+        results = self._loop.run_until_complete(self._calls.turn(new))
         if self._looking.done():
             self._looking.result()  # only an error ends it
         ended = {result.id: result for result in results}
@@ -112,11 +114,13 @@ class SGLangEngine:
 
     def load_weights(self, version: Version, tensors: Mapping[str, Tensor]) -> None:
         """See `Engine.load_weights`; keeps the tensors, for a server to come."""
-        if self._flights:
+        if self._flights and self._interruption == "refuse":
             raise EngineError(f"weights of version {version} arrived with {len(self._flights)} chunks in flight")
         self._version = None
         check_tensors(tensors, self._shape, f"weights of version {version}")
-        self._loop.run_until_complete(self._keeper.give(version, tensors))
+        self._look_away()  # a server that is paused does not answer
+        keep_kv = bool(self._flights) and self._interruption == "keep_kv"
+        self._loop.run_until_complete(self._keeper.give(version, tensors, keep_kv=keep_kv))
         self._version = version
 
     def expect(self, upcoming: Sequence[RequestId], near: Sequence[RequestId]) -> None:

@@ -53,15 +53,22 @@ class Keeper:
         async with self._renewal:
             return self.life
 
-    async def give(self, version: Version, tensors: Mapping[str, Tensor]) -> None:
+    @property
+    def version(self) -> Version:
+        """Of the weights that the server has, or is being given."""
+        assert self._weights is not None, "chunks are only in flight with weights"
+        return self._weights[0]
+
+    async def give(self, version: Version, tensors: Mapping[str, Tensor], *, keep_kv: bool = False) -> None:
         """Give the server these weights, and every one to come; keeps the tensors.
 
-        Raises WeightsError or EngineError when a server takes them neither by broadcast nor by disk.
+        Requests under way go on, their keys and values computed again, or with `keep_kv` left as they are. Raises
+        WeightsError or EngineError when a server takes them neither by broadcast nor by disk.
         """
         self._weights = version, tensors
         life = self.life
         try:
-            await self._deliver()
+            await self._deliver(keep_kv=keep_kv)
         except ServerLostError as error:
             await self.renew(life, error)
 
@@ -98,12 +105,17 @@ class Keeper:
         """End the server; calls under way fail."""
         await self.life.end()
 
-    async def _deliver(self) -> None:
+    async def _deliver(self, *, keep_kv: bool = False) -> None:
+        """A flush is refused where requests hold keys and values: those of other weights are then found by nobody."""
+        async with self.life.client.paused("in_place" if keep_kv else "retract", self._config.start_s):
+            await self._send(flush=not keep_kv)
+
+    async def _send(self, *, flush: bool) -> None:
         assert self._weights is not None, "chunks are only in flight with weights"
         if self._refused or self.life.relay is None:
-            return await send_by_disk(self.life.client, *self._weights, limit_s=self._config.start_s)
+            return await send_by_disk(self.life.client, *self._weights, flush=flush, limit_s=self._config.start_s)
         try:
-            await self.life.relay.send(*self._weights)
+            await self.life.relay.send(*self._weights, flush=flush)
         except ServerLostError:
             raise
         except RunError as error:

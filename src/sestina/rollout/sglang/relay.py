@@ -38,19 +38,17 @@ class Relay:
         self._bucket_bytes = bucket_bytes
         self._limit_s = limit_s
 
-    async def send(self, version: Version, tensors: Mapping[str, Tensor]) -> None:
-        """Replace all weights of the server, and flush its cache.
+    async def send(self, version: Version, tensors: Mapping[str, Tensor], *, flush: bool) -> None:
+        """Replace all weights of a server that is paused, and flush its cache, if so asked.
 
         Raises WeightsError when it refuses a part or does not take it in time, ServerLostError when it ends meanwhile.
         """
-        await self._post("/pause_generation", {"mode": "retract"})
         await self._post("/begin_weight_update", {})
         buckets = list(_buckets(tensors, self._bucket_bytes))
         for number, names in enumerate(buckets, start=1):
-            last = {"weight_version": str(version), "flush_cache": True} if number == len(buckets) else {}
+            last = {"weight_version": str(version), "flush_cache": flush} if number == len(buckets) else {}
             await self._send_bucket(f"bucket {number} of version {version}", names, tensors, last)
         await self._post("/end_weight_update", {})
-        await self._post("/continue_generation", {"torch_empty_cache": False})
 
     async def _send_bucket(
         self, what: str, names: list[str], tensors: Mapping[str, Tensor], last: dict[str, object]

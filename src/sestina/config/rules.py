@@ -116,6 +116,18 @@ def _world_is_one_process(_world: str, _layout: str) -> str:
     return "cluster null (cluster=none): a simulation is one process"
 
 
+def _ahead_of_a_trainer(mode: str, shares: int) -> str | None:
+    return (
+        "'sync': without a trainer (sim.trainer_shares) no version is ever published"
+        if mode == "async" and not shares
+        else None
+    )
+
+
+def _one_rank_is_shared(num_ranks: int, shares: int) -> str | None:
+    return "1: the emulated trainer is one rank" if shares and num_ranks > 1 else None
+
+
 def _same_device(trainer: str, engine: str) -> str | None:
     return f"{engine!r}: weights travel from one to the other" if trainer != engine else None
 
@@ -224,6 +236,8 @@ RULES = (
     Rule(needs=(f"{_ENGINE}.tensor_parallel", f"{_ENGINE}.device"), check=_one_cpu),
     Rule(needs=("sim.world", f"{_ENGINE}.kind"), check=_world_has_engines),
     Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
+    Rule(needs=("run.mode", "sim.trainer_shares"), check=_ahead_of_a_trainer),
+    Rule(needs=("trainer.num_ranks", "sim.trainer_shares"), check=_one_rank_is_shared),
     Rule(needs=("draft.servers", "draft.source"), check=_servers_need_groups),
     Rule(needs=("draft.paths", "draft.source"), check=_a_chain),
     Rule(needs=("draft.min_token_prob", "draft.source"), check=_no_cut),

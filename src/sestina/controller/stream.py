@@ -6,21 +6,24 @@ gate admits a group -> driver rolls it out -> buffer keeps it -> the trainer tak
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
 from sestina.algorithms.config import DAPOConfig
 from sestina.config.run import RunConfig
 from sestina.controller.batch import teaches_nothing
-from sestina.controller.driver import RolloutDriver, UnderWay
+from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.ledger import Ledger, Tally, num_tokens
+from sestina.controller.offer import Offer
 from sestina.controller.sample import Sample
 from sestina.controller.stop import StopRequest
 from sestina.controller.stream_state import StreamState
 from sestina.controller.unfinished import KeptSample, keep, take_up
 from sestina.core.errors import RunError
 from sestina.core.ids import GroupId, RequestId
-from sestina.core.units import Version
+from sestina.core.units import Seconds, Version
 from sestina.policies.staleness import (
     GateEvent,
     GroupDropped,
@@ -39,49 +42,66 @@ FUTILE_BATCHES = 16
 """Filtered groups in a row, in batches, after which no batch is expected to fill."""
 
 
-class Stream:
-    """A `BatchSource` whose groups overlap the steps."""
+class Started(Protocol):
+    """A group that has been offered to the planner."""
 
-    def __init__(self, config: RunConfig, feed: Feed, driver: RolloutDriver, stop: StopRequest) -> None:
+    @property
+    def samples(self) -> list[Sample]:
+        """Ordered by (group, sample); they grow as their chunks end."""
+        ...
+
+
+class Overlapping(Protocol):
+    """A driver whose batches overlap; see `RolloutDriver`."""
+
+    version: Version
+    overlaps: bool
+    generated_tokens: int
+
+    def start(
+        self, offer: Offer, kept: Mapping[RequestId, KeptSample] | None, on_release: Callable[[], None]
+    ) -> Started:
+        """Begin a batch and leave it to itself; `on_release` is called when it is released."""
+        ...
+
+    def drop(self, group: GroupId) -> None:
+        """Have a group end as soon as its chunks are given back."""
+        ...
+
+
+class Admission:
+    """Which groups begin, and which make the next batch: all of asynchronous training but the waiting."""
+
+    def __init__(
+        self, config: RunConfig, feed: Feed, driver: Overlapping, clock: Callable[[], Seconds] = time.monotonic
+    ) -> None:
         limits, algorithm = config.async_, config.algorithm
-        self._config, self._feed, self._driver, self._stop = config, feed, driver, stop
+        self._config, self._feed, self._driver, self._clock = config, feed, driver, clock
         self._batch_groups = algorithm.batch_size // algorithm.group_size
         self._buffer = ReplayBuffer(
             batch_groups=self._batch_groups, max_staleness=limits.max_staleness, overdue=limits.overdue
         )
         self._ledger = Ledger(window=max(WINDOW_BATCHES * algorithm.batch_size, WINDOW), bias_alarm=limits.bias_alarm)
         self._gate: StalenessGate | None = None
-        self._groups: dict[GroupId, UnderWay] = {}
+        self._groups: dict[GroupId, list[Sample]] = {}
         """Started, and neither trained on nor dropped."""
         self._given_up: set[GroupId] = set()
         """Of these, the ones that were dropped before they ended."""
         self._again: deque[GroupId] = deque()
         """Groups of a checkpoint that are to be started again, from what it keeps of them."""
         self._kept: dict[RequestId, KeptSample] = {}
-        self._changed: asyncio.Future[None] | None = None
         self._filters = isinstance(algorithm, DAPOConfig) and algorithm.dynamic_sampling
         self._futile = 0
         """Groups filtered since one was kept."""
         self._taken_s = self._tokens_per_s = 0.0
         driver.overlaps = True
 
-    async def roll_out(self, step: int) -> list[Sample] | None:
-        """See `BatchSource.roll_out`."""
+    def take(self, step: int) -> list[Sample] | None:
+        """Return the batch of a step, finished and rewarded; None: it has to wait. The first call lets groups begin."""
         if self._gate is None:
             self._open_gate(step)
-        self._stop.on_ask = self._wake
-        while not self._stop.asked:
-            batch = self._buffer.take(self._driver.version)
-            if batch is not None:
-                return self._hand_over(step, batch)
-            self._changed = asyncio.get_running_loop().create_future()
-            await self._driver.watch(self._changed)
-        return None
-
-    def waiting_for(self) -> str:
-        """See `BatchSource.waiting_for`."""
-        ended, running = self._buffer.num_ended, self._buffer.num_running
-        return f"{ended} groups ended of {self._batch_groups} for a batch, {running} open; {self._driver.waiting_for()}"
+        batch = self._buffer.take(self._driver.version)
+        return None if batch is None else self._hand_over(step, batch)
 
     def metrics(self) -> dict[str, float]:
         """See `BatchSource.metrics`."""
@@ -97,7 +117,7 @@ class Stream:
         """See `BatchSource.published`; what has grown too old makes room for others."""
         for group, ended in self._buffer.drop(version):
             if ended:
-                self._ledger.drop(self._groups.pop(group).samples)
+                self._ledger.drop(self._groups.pop(group))
                 self._tell(GroupDropped())
             else:
                 self._given_up.add(group)
@@ -108,10 +128,10 @@ class Stream:
     def state(self) -> StreamState:
         """See `BatchSource.state`; groups that were given up are lost already."""
         born = self._buffer.born
-        begun = [sample for group in born if group in self._groups for sample in self._groups[group].samples]
-        lost = sum(num_tokens(self._groups[group].samples) for group in self._given_up)
+        begun = [sample for group in born if group in self._groups for sample in self._groups[group]]
+        lost = sum(num_tokens(self._groups[group]) for group in self._given_up)
         return StreamState(
-            kept_s=time.monotonic(),
+            kept_s=self._clock(),
             groups=tuple(born.items()),
             samples=(*(keep(sample) for sample in begun if sample.num_tokens), *self._kept.values()),
             tally=Tally(
@@ -146,12 +166,12 @@ class Stream:
         )
         self._gate = StalenessGate(bounds, version=self._driver.version, accepted=ended)
         steps = self._config.run.steps - step + 1
-        self._taken_s = time.monotonic()
+        self._taken_s = self._clock()
         self._tell(GroupsOffered(count=steps * self._batch_groups - ended))
 
     def _tell(self, event: GateEvent) -> None:
         assert self._gate is not None, f"{event} before the first batch"
-        for admit in self._gate.handle(event, time.monotonic()):
+        for admit in self._gate.handle(event, self._clock()):
             for _ in range(admit.count):
                 self._start(admit.version)
 
@@ -161,10 +181,11 @@ class Stream:
         [(group, _)] = offer.groups
         if again is None:
             self._buffer.admit(group, version)
-        self._groups[group] = self._driver.start(offer, self._pop_kept(group), partial(self._ended, group))
+        begun = self._driver.start(offer, self._pop_kept(group), partial(self._ended, group))
+        self._groups[group] = begun.samples
 
     def _ended(self, group: GroupId) -> None:
-        samples = self._groups[group].samples
+        samples = self._groups[group]
         accepted = False
         if group in self._given_up:
             self._given_up.discard(group)
@@ -173,7 +194,7 @@ class Stream:
             accepted = not (self._filters and teaches_nothing(samples))
             self._keep(group, accepted=accepted)
         if not accepted:
-            self._ledger.drop(self._groups.pop(group).samples)
+            self._ledger.drop(self._groups.pop(group))
         self._tell(GroupEnded(accepted=accepted))
         self._wake()
 
@@ -192,20 +213,19 @@ class Stream:
         self._tell(GroupsOffered(count=1))
 
     def _wake(self) -> None:
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
+        """Tell whoever waits that a group has ended."""
 
     def _hand_over(self, step: int, batch: list[GroupId]) -> list[Sample]:
-        samples = [sample for group in sorted(batch) for sample in self._groups.pop(group).samples]
+        samples = [sample for group in sorted(batch) for sample in self._groups.pop(group)]
         for sample in samples:
             sample.count_as(step)
-        now = time.monotonic()
+        now = self._clock()
         self._taken_s, self._tokens_per_s = now, num_tokens(samples) / (now - self._taken_s)
         self._ledger.train(
             samples,
             self._driver.version,
             generated=self._driver.generated_tokens,
-            under_way=sum(num_tokens(group.samples) for group in self._groups.values())
+            under_way=sum(map(num_tokens, self._groups.values()))
             + sum(len(part.tokens) for sample in self._kept.values() for part in sample.parts),
         )
         return samples
@@ -215,11 +235,41 @@ class Stream:
         if len(kept) < self._config.algorithm.group_size:
             self._again.append(group)
             return
-        samples = self._feed.group(group).samples(time.monotonic())
+        samples = self._feed.group(group).samples(self._clock())
         take_up({sample.id: sample for sample in samples}, self._pop_kept(group))
-        released = asyncio.get_running_loop().create_future()
-        self._groups[group] = UnderWay(samples=samples, released=released)
+        self._groups[group] = samples
         self._buffer.end(group)
 
     def _pop_kept(self, group: GroupId) -> dict[RequestId, KeptSample]:
         return {id: self._kept.pop(id) for id in list(self._kept) if id.group == group}
+
+
+class Stream(Admission):
+    """A `BatchSource` whose groups overlap the steps."""
+
+    def __init__(self, config: RunConfig, feed: Feed, driver: RolloutDriver, stop: StopRequest) -> None:
+        super().__init__(config, feed, driver)
+        self._rollout, self._stop = driver, stop
+        self._changed: asyncio.Future[None] | None = None
+
+    async def roll_out(self, step: int) -> list[Sample] | None:
+        """See `BatchSource.roll_out`."""
+        self._stop.on_ask = self._wake
+        while not self._stop.asked:
+            samples = self.take(step)
+            if samples is not None:
+                return samples
+            self._changed = asyncio.get_running_loop().create_future()
+            await self._rollout.watch(self._changed)
+        return None
+
+    def waiting_for(self) -> str:
+        """See `BatchSource.waiting_for`."""
+        ended, running = self._buffer.num_ended, self._buffer.num_running
+        return (
+            f"{ended} groups ended of {self._batch_groups} for a batch, {running} open; {self._rollout.waiting_for()}"
+        )
+
+    def _wake(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)

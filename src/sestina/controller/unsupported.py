@@ -57,7 +57,6 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
         (asynchronous and draft.servers, *servers, of_async, "0 is"),
         (asynchronous and pool, "rollout.kv_pool.kind", repr(rollout.kv_pool.kind), of_async, "'none' is"),
         (simulated and draft.servers, *servers, "by an emulation", "0 is"),
-        (simulated and asynchronous, "run.mode", "'async'", "by an emulation", "'sync' is"),
         (
             rollout.forced_lengths_from and draft.acceptance == "rejection",
             *("draft.acceptance", "'rejection'", "with rollout.forced_lengths_from", "'coupled' is"),

@@ -64,10 +64,10 @@ fmt: $(DEV) ## format everything, and mend what ruff can
 
 bench: bench-async bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-speculation bench-quickstart ## every bench
 
-bench-async: $(RUNTIME) ## bounds of staleness, interruption, micro-batches; emulated, some ten minutes
+bench-async: $(RUNTIME) ## bounds of staleness, interruption, micro-batches; emulated, a quarter of an hour
 	$(BIN)/python launch/bench.py async $(ARGS)
 
-ablation-staleness: $(RUNTIME) ## accuracy over bounds of staleness, decoupled and naive; emulated, some twenty minutes
+ablation-staleness: $(RUNTIME) ## accuracy over bounds of staleness, decoupled and naive; emulated, half an hour
 	$(BIN)/python launch/bench.py staleness $(ARGS)
 
 bench-drafting: $(RUNTIME) ## the suffix index, against arctic-inference where .venv has it

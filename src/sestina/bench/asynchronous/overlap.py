@@ -4,9 +4,9 @@ Everything is emulated (docs/decisions/0023, 0028): instances, trainer and contr
 advance by what their work really takes on a core of this machine. A run counts from its first token to its last
 weights, with the time in which rollout gets ahead and the time in which nothing is left to admit.
 
-The batch is chosen by eta = 0 alone: there rollout of it takes nearly twice as long as training on it, which is the
-most that AReaL's own gain of 2.8 lets theirs be. On a CPU, where training on a token costs more than drawing it, that
-takes a small batch; of a larger one the trainer is the bottleneck. The learning rate leaves lengths as they are.
+On a CPU, where training on a token costs more than drawing it, the trainer is the bottleneck of large batches, and
+nothing can then gain more than rollout's share of a step at eta = 0. Batches are small here, so that rollout of one
+takes a little longer than training on it; larger ones stand beside. The learning rate leaves lengths as they are.
 """
 
 import statistics
@@ -33,11 +33,11 @@ SETTINGS = (
     "algorithm.proximal=loglinear",
     "reward.num_workers=1",
 )
-SMALL, LARGE = ("algorithm.batch_size=16", "run.steps=48"), ("algorithm.batch_size=64", "run.steps=12")
+SMALL, LARGE = ("algorithm.batch_size=32", "run.steps=32"), ("algorithm.batch_size=128", "run.steps=8")
 """The same prompts."""
 LEAST_GAIN: Mapping[int, float | None] = {0: None, 1: 1.6, 2: None, 4: 2.0, 8: None}
 """By eta, over eta = 0."""
-LARGER = {f"batches of 64, eta {eta}": (*LARGE, f"async.max_staleness={eta}") for eta in (0, 4)}
+LARGER = {f"batches of 128, eta {eta}": (*LARGE, f"async.max_staleness={eta}") for eta in (0, 4)}
 WHOLE = (*SMALL, "async.max_staleness=4", "rollout.chunk_tokens=400")
 """Responses in one chunk each, so that nothing but weights interrupts them."""
 UPDATES = {

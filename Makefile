@@ -67,7 +67,7 @@ bench: bench-async bench-drafting bench-draft-service bench-engine bench-packing
 bench-async: $(RUNTIME) ## bounds of staleness, interruption, micro-batches; emulated, a quarter of an hour
 	$(BIN)/python launch/bench.py async $(ARGS)
 
-ablation-staleness: $(RUNTIME) ## accuracy over bounds of staleness, decoupled and naive; emulated, half an hour
+ablation-staleness: $(RUNTIME) ## accuracy over bounds of staleness, decoupled and naive; emulated, most of an hour
 	$(BIN)/python launch/bench.py staleness $(ARGS)
 
 bench-drafting: $(RUNTIME) ## the suffix index, against arctic-inference where .venv has it

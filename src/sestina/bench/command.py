@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sestina.bench.turns import Say
-from sestina.core.errors import RunError
+from sestina.core.errors import DeadlineError, RunError
 from sestina.core.units import Seconds
 from sestina.telemetry.metrics import StepMetrics, read_metrics
 
@@ -21,7 +21,10 @@ def launch(kind: str, run_dir: Path, changes: Sequence[str], say: Say, *, limit_
     command = [sys.executable, f"launch/{kind}.py", f"dir={run_dir}", *changes]
     say(" ".join(command[1:]))
     start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise DeadlineError(f"{' '.join(command)} to end", limit_s) from None
     if done.returncode:
         raise RunError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return time.perf_counter() - start

@@ -1,6 +1,7 @@
 """`make ablation-staleness`: what bounds of staleness do to learning, with the decoupled objective and without it.
 
-The built-in task, emulated (docs/decisions/0023, 0028): rollout is faster than the trainer here, so that nearly every
+The quickstart, emulated (docs/decisions/0023, 0028), with its own batch, since small minibatches at its learning rate
+unlearn the task whatever the bound: rollout is faster than the trainer here, so that nearly every
 sample is as old as the bound lets it be. Naive: the ratio is clipped around the policy that sampled (AReaL, table 2).
 """
 
@@ -31,8 +32,6 @@ SETTINGS = (
     "data.num_eval_prompts=512",
     'telemetry.wandb="off"',
     "sim.trainer_shares=1",
-    "algorithm.batch_size=64",
-    "algorithm.minibatches=4",
     "reward.num_workers=1",
 )
 ETAS = (0, 1, 4, 8, 16)

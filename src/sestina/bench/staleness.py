@@ -1,8 +1,8 @@
 """`make ablation-staleness`: what bounds of staleness do to learning, with the decoupled objective and without it.
 
 The quickstart, emulated (docs/decisions/0023, 0028), with its own batch, since small minibatches at its learning rate
-unlearn the task whatever the bound: rollout is faster than the trainer here, so that nearly every
-sample is as old as the bound lets it be. Naive: the ratio is clipped around the policy that sampled (AReaL, table 2).
+unlearn the task whatever the bound. Rollout is faster than the trainer here, so that nearly every sample is as old as
+the bound lets it be. Naive: the ratio is clipped around the policy that sampled (AReaL, table 2).
 """
 
 import statistics

@@ -13,6 +13,14 @@ from sestina.bench.table import table
 from sestina.core.errors import SestinaError
 from sestina.telemetry.measurements import write_measurements
 
+MODULES = {"async": "asynchronous"}
+"""Of targets whose name no module can have."""
+SEEDED = ("async", "staleness")
+
+
+def _seeds(text: str) -> dict[str, tuple[int, ...]]:
+    return {"seeds": tuple(map(int, text.split(",")))}
+
 
 def main() -> int:
     """Measure one target, or report."""
@@ -20,6 +28,7 @@ def main() -> int:
     parser.add_argument(
         "target",
         choices=[
+            "async",
             "drafting",
             "draft_service",
             "engine",
@@ -30,16 +39,21 @@ def main() -> int:
             "sglang",
             "simulator",
             "speculation",
+            "staleness",
             "report",
         ],
     )
     parser.add_argument("--out", type=Path, default=Path("out/measurements"), help="folder of measurements")
     parser.add_argument("--page", type=Path, default=Path("docs/measurements.md"), help="what report writes")
+    parser.add_argument("--seeds", type=_seeds, default={}, metavar="1,2,3", help="of async and staleness")
     asked = parser.parse_args()
     if asked.target == "report":
         print(write_page(asked.out, asked.page))
         return 0
-    figures = importlib.import_module(f"sestina.bench.{asked.target}").measure(partial(print, flush=True))
+    if asked.seeds and asked.target not in SEEDED:
+        parser.error(f"--seeds: {asked.target} takes none; {' and '.join(SEEDED)} do")
+    module = importlib.import_module(f"sestina.bench.{MODULES.get(asked.target, asked.target)}")
+    figures = module.measure(partial(print, flush=True), **asked.seeds)
     Console().print(table(asked.target, figures))
     print(write_measurements(asked.target, figures, asked.out))
     return int(any(figure.met is False for figure in figures))

@@ -4,15 +4,11 @@ Also two short runs that differ in scheduler, instances and chunk size only, who
 """
 
 import hashlib
-import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 from sestina.bench.asked import at_least, at_most, stated
+from sestina.bench.command import launch
 from sestina.bench.turns import Say
-from sestina.core.errors import RunError
 from sestina.core.units import Seconds
 from sestina.telemetry.measurements import Figure
 from sestina.telemetry.metrics import StepMetrics, read_metrics, series
@@ -71,12 +67,4 @@ def _lossless(say: Say) -> list[Figure]:
 
 
 def _run(run_dir: Path, overrides: tuple[str, ...], say: Say) -> Seconds:
-    """Train into a fresh directory; returns the time of the whole command."""
-    shutil.rmtree(run_dir, ignore_errors=True)
-    command = [sys.executable, "launch/train.py", "+exp=quickstart", f"dir={run_dir}", *overrides]
-    say(" ".join(command[1:]))
-    start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    if done.returncode:
-        raise RunError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return time.perf_counter() - start
+    return launch("train", run_dir, ("+exp=quickstart", *overrides), say, limit_s=LIMIT_S)

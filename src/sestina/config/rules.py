@@ -128,6 +128,22 @@ def _controller_is_free(controller: str, world: str) -> str | None:
     return "'free': nothing is measured there" if measured else None
 
 
+def _ahead_of_a_trainer(mode: str, shares: int) -> str | None:
+    return (
+        "'sync': without a trainer (sim.trainer_shares) no version is ever published"
+        if mode == "async" and not shares
+        else None
+    )
+
+
+def _trains_for_real(shares: int, world: str) -> str | None:
+    return "0: what training takes there comes from the cost model" if shares and world == "simulated" else None
+
+
+def _one_rank_is_shared(num_ranks: int, shares: int) -> str | None:
+    return "1: the emulated trainer is one rank" if shares and num_ranks > 1 else None
+
+
 def _same_device(trainer: str, engine: str) -> str | None:
     return f"{engine!r}: weights travel from one to the other" if trainer != engine else None
 
@@ -228,6 +244,9 @@ RULES = (
     Rule(needs=("sim.compare", "sim.world"), check=_compares_models),
     Rule(needs=("sim.controller", "sim.world"), check=_controller_is_free),
     Rule(needs=("rollout.expected_tokens", "rollout.max_new_tokens"), check=_mean_is_below_the_longest),
+    Rule(needs=("run.mode", "sim.trainer_shares"), check=_ahead_of_a_trainer),
+    Rule(needs=("sim.trainer_shares", "sim.world"), check=_trains_for_real),
+    Rule(needs=("trainer.num_ranks", "sim.trainer_shares"), check=_one_rank_is_shared),
     Rule(needs=("draft.servers", "draft.source"), check=_servers_need_groups),
     Rule(needs=("draft.paths", "draft.source"), check=_a_chain),
     Rule(needs=("draft.min_token_prob", "draft.source"), check=_no_cut),

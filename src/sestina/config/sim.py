@@ -113,6 +113,10 @@ class SimConfig:
     engines nor tokens, and times from a cost model."""
     controller: Literal["measured", "free"]
     """measured: events wait for the controller, which takes the time that it really takes; free: it takes none."""
+    trainer_shares: CountOrNone = 0
+    """Trainer ranks that share out a batch and the time that it really takes one; 0: nothing is trained."""
+    updates: Literal["interrupt", "drain"] = "interrupt"
+    """What weights do to responses under way in asynchronous training: interrupt them as the run would, or wait."""
     hardware: HardwareConfig | None = None
     """What the engines of a simulated world run on."""
     workload: WorkloadConfig | None = None

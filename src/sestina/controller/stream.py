@@ -6,8 +6,9 @@ gate admits a group -> driver rolls it out -> buffer keeps it -> the trainer tak
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Protocol
 
 from sestina.algorithms.config import DAPOConfig
 from sestina.config.run import RunConfig
@@ -15,13 +16,14 @@ from sestina.controller.batch import teaches_nothing
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.ledger import Ledger, Tally, num_tokens
+from sestina.controller.offer import Offer
 from sestina.controller.sample import Sample
 from sestina.controller.stop import StopRequest
 from sestina.controller.stream_state import StreamState
 from sestina.controller.unfinished import KeptSample, keep, take_up
 from sestina.core.errors import RunError
 from sestina.core.ids import GroupId, RequestId
-from sestina.core.units import Version
+from sestina.core.units import Seconds, Version
 from sestina.policies.staleness import (
     GateEvent,
     GroupDropped,
@@ -40,12 +42,41 @@ FUTILE_BATCHES = 16
 """Filtered groups in a row, in batches, after which no batch is expected to fill."""
 
 
-class Stream:
-    """A `BatchSource` whose groups overlap the steps."""
+class Started(Protocol):
+    """A group that has been offered to the planner."""
 
-    def __init__(self, config: RunConfig, feed: Feed, driver: RolloutDriver, stop: StopRequest) -> None:
+    @property
+    def samples(self) -> list[Sample]:
+        """Ordered by (group, sample); they grow as their chunks end."""
+        ...
+
+
+class Overlapping(Protocol):
+    """A driver whose batches overlap; see `RolloutDriver`."""
+
+    version: Version
+    overlaps: bool
+    generated_tokens: int
+
+    def start(
+        self, offer: Offer, kept: Mapping[RequestId, KeptSample] | None, on_release: Callable[[], None]
+    ) -> Started:
+        """Begin a batch and leave it to itself; `on_release` is called when it is released."""
+        ...
+
+    def drop(self, group: GroupId) -> None:
+        """Have a group end as soon as its chunks are given back."""
+        ...
+
+
+class Admission:
+    """Which groups begin, and which make the next batch: all of asynchronous training but the waiting."""
+
+    def __init__(
+        self, config: RunConfig, feed: Feed, driver: Overlapping, clock: Callable[[], Seconds] = time.monotonic
+    ) -> None:
         limits, algorithm = config.async_, config.algorithm
-        self._config, self._feed, self._driver, self._stop = config, feed, driver, stop
+        self._config, self._feed, self._driver, self._clock = config, feed, driver, clock
         self._batch_groups = algorithm.batch_size // algorithm.group_size
         self._buffer = ReplayBuffer(
             batch_groups=self._batch_groups, max_staleness=limits.max_staleness, overdue=limits.overdue
@@ -59,34 +90,18 @@ class Stream:
         self._again: deque[GroupId] = deque()
         """Groups of a checkpoint that are to be started again, from what it keeps of them."""
         self._kept: dict[GroupId, dict[RequestId, KeptSample]] = {}
-        self._changed: asyncio.Future[None] | None = None
         self._filters = isinstance(algorithm, DAPOConfig) and algorithm.dynamic_sampling
         self._futile = 0
         """Groups filtered since one was kept."""
         self._taken_s = self._tokens_per_s = 0.0
         driver.overlaps = True
 
-    async def roll_out(self, step: int) -> list[Sample] | None:
-        """See `BatchSource.roll_out`."""
-        if self._stop.asked:
-            return None
+    def take(self, step: int) -> list[Sample] | None:
+        """Return the batch of a step, finished and rewarded; None: it has to wait. The first call lets groups begin."""
         if self._gate is None:
             self._open_gate(step)
-        self._stop.on_ask = self._wake
-        while not self._stop.asked:
-            batch = self._buffer.take(self._driver.version)
-            if batch is not None:
-                return self._hand_over(step, batch)
-            self._changed = asyncio.get_running_loop().create_future()
-            await self._driver.watch(self._changed)
-        self._driver.abandon()
-        await self._driver.suspend(self._config.deadlines.stop_s)
-        return None
-
-    def waiting_for(self) -> str:
-        """See `BatchSource.waiting_for`."""
-        ended, running = self._buffer.num_ended, self._buffer.num_running
-        return f"{ended} groups ended of {self._batch_groups} for a batch, {running} open; {self._driver.waiting_for()}"
+        batch = self._buffer.take(self._driver.version)
+        return None if batch is None else self._hand_over(step, batch)
 
     def metrics(self) -> dict[str, float]:
         """See `BatchSource.metrics`."""
@@ -116,7 +131,7 @@ class Stream:
         begun = [sample for group in born if group in self._groups for sample in self._groups[group]]
         lost = sum(num_tokens(self._groups[group]) for group in self._given_up)
         return StreamState(
-            kept_s=time.monotonic(),
+            kept_s=self._clock(),
             groups=tuple(born.items()),
             samples=(*(keep(sample) for sample in begun if sample.num_tokens), *self._waiting()),
             tally=Tally(
@@ -152,12 +167,12 @@ class Stream:
         )
         self._gate = StalenessGate(bounds, version=self._driver.version, accepted=ended)
         steps = self._config.run.steps - step + 1
-        self._taken_s = time.monotonic()
+        self._taken_s = self._clock()
         self._tell(GroupsOffered(count=max(steps * self._batch_groups - ended, len(self._again))))
 
     def _tell(self, event: GateEvent) -> None:
         assert self._gate is not None, f"{event} before the first batch"
-        for admit in self._gate.handle(event, time.monotonic()):
+        for admit in self._gate.handle(event, self._clock()):
             for _ in range(admit.count):
                 self._start(admit.version)
 
@@ -199,14 +214,13 @@ class Stream:
         self._tell(GroupsOffered(count=1))
 
     def _wake(self) -> None:
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
+        """Tell whoever waits that a group has ended."""
 
     def _hand_over(self, step: int, batch: list[GroupId]) -> list[Sample]:
         samples = [sample for group in sorted(batch) for sample in self._groups.pop(group)]
         for sample in samples:
             sample.count_as(step)
-        now = time.monotonic()
+        now = self._clock()
         self._taken_s, self._tokens_per_s = now, num_tokens(samples) / (now - self._taken_s)
         self._ledger.train(
             samples,
@@ -222,7 +236,7 @@ class Stream:
         if sum(sample.outcome is not None for sample in kept.values()) < self._config.algorithm.group_size:
             self._again.append(group)
             return
-        samples = self._feed.group(group).samples(time.monotonic())
+        samples = self._feed.group(group).samples(self._clock())
         take_up({sample.id: sample for sample in samples}, self._kept.pop(group))
         self._groups[group] = samples
         self._ledger.end(samples)
@@ -231,3 +245,38 @@ class Stream:
     def _waiting(self) -> Iterator[KeptSample]:
         """Samples of groups that are to be started again."""
         return (sample for group in self._kept.values() for sample in group.values())
+
+
+class Stream(Admission):
+    """A `BatchSource` whose groups overlap the steps."""
+
+    def __init__(self, config: RunConfig, feed: Feed, driver: RolloutDriver, stop: StopRequest) -> None:
+        super().__init__(config, feed, driver)
+        self._rollout, self._stop = driver, stop
+        self._changed: asyncio.Future[None] | None = None
+
+    async def roll_out(self, step: int) -> list[Sample] | None:
+        """See `BatchSource.roll_out`."""
+        if self._stop.asked:
+            return None
+        self._stop.on_ask = self._wake
+        while not self._stop.asked:
+            samples = self.take(step)
+            if samples is not None:
+                return samples
+            self._changed = asyncio.get_running_loop().create_future()
+            await self._rollout.watch(self._changed)
+        self._rollout.abandon()
+        await self._rollout.suspend(self._config.deadlines.stop_s)
+        return None
+
+    def waiting_for(self) -> str:
+        """See `BatchSource.waiting_for`."""
+        ended, running = self._buffer.num_ended, self._buffer.num_running
+        return (
+            f"{ended} groups ended of {self._batch_groups} for a batch, {running} open; {self._rollout.waiting_for()}"
+        )
+
+    def _wake(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)

@@ -13,7 +13,6 @@ import socket
 import sys
 import time
 import traceback
-import warnings
 from pathlib import Path
 
 from mpi4py import MPI
@@ -22,9 +21,9 @@ from sestina.config.run import RunConfig
 from sestina.controller.ending import end_when_over
 from sestina.controller.node import claim_gpus, meeting_host
 from sestina.controller.run_dir import CONFIG, FAILURES, STOP
+from sestina.controller.trainer import silence_megatron, trainer_job
 from sestina.core.errors import SestinaError, UserError
 from sestina.core.imports import importing
-from sestina.models.shape import read_shape
 from sestina.telemetry.failures import Failure, write_failure
 from sestina.transport.link import Link
 from sestina.transport.mpi import broadcast
@@ -109,25 +108,10 @@ def _play_rollout(config: RunConfig, world: World) -> None:
 
 
 def _play_trainer(config: RunConfig, world: World) -> None:
-    # Megatron warns on import of every accelerator library it does not find.
-    warnings.filterwarnings("ignore", module="megatron")
-    logging.getLogger("megatron").setLevel(logging.ERROR)
+    silence_megatron()
     from sestina.trainer import worker  # noqa: PLC0415
-    from sestina.trainer.job import TrainerJob  # noqa: PLC0415
 
-    job = TrainerJob(
-        trainer=config.trainer,
-        algorithm=config.algorithm,
-        max_new_tokens=config.rollout.max_new_tokens,
-        model=config.model.path,
-        shape=read_shape(config.model.path),
-        seed=config.seed,
-        bucket_bytes=config.weights.bucket_bytes,
-        weights_timeout_s=config.weights.timeout_s,
-        start_s=config.deadlines.start_s,
-        train_s=config.deadlines.train_s,
-        checkpoint_s=config.deadlines.checkpoint_s,
-    )
+    job = trainer_job(config)
     limits = config.deadlines
     host = meeting_host(config)
     worker.run(job, world, host=host, silence_s=limits.silence_s, stop_s=limits.stop_s)

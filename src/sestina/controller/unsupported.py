@@ -61,7 +61,6 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
             simulated and "history" in draft.source,
             *("draft.source", repr(draft.source), "by an emulation", "a source without 'history' is"),
         ),
-        (simulated and asynchronous, "run.mode", "'async'", "by an emulation", "'sync' is"),
         (
             rollout.forced_lengths_from and draft.acceptance == "rejection",
             *("draft.acceptance", "'rejection'", "with rollout.forced_lengths_from", "'coupled' is"),

@@ -1,4 +1,4 @@
-"""Runs without their ranks: the planner and journal of a real run under virtual clocks.
+"""Runs without their ranks: the planner, journal and admission of a real run under virtual clocks.
 
 agenda.py      what happens next, in order of virtual time
 scoring.py     rewards, and the workers that a real run would have waited for
@@ -8,6 +8,8 @@ Emulated: real engines and tokens.
 clock.py       time that passes only while something works, by as much as that really took
 instance.py    one real engine under a clock of its own
 emulated.py    the driver
+trainer.py     a real trainer, whose time is shared out
+training.py    the loop: batch, step, weights, evaluation
 
 Simulated: neither, and times from a cost model.
 cost/          what engines, trainers and links take

@@ -5,14 +5,19 @@ another has at once; packing and reading it is work. A step holds what had arriv
 effect, and N instances decode on one core what they would have decoded on N.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import assert_never
+
+import torch
 
 from sestina.controller.offer import Offer
 from sestina.controller.sample import Sample
+from sestina.controller.unfinished import KeptSample
 from sestina.core.errors import RunError
-from sestina.core.ids import RequestId
-from sestina.core.units import Seconds
+from sestina.core.ids import EVAL_GROUPS, GroupId, RequestId
+from sestina.core.units import InstanceId, Seconds, Version
 from sestina.models.tokenizer import Tokenizer
 from sestina.policies.events import (
     BatchOffered,
@@ -32,11 +37,22 @@ from sestina.simulator.instance import EmulatedInstance
 from sestina.simulator.scoring import Score, Workers
 from sestina.telemetry.journal import Journal
 from sestina.transport.codec import decode, encode
-from sestina.transport.messages import ChunkEnded, StartChunk
+from sestina.transport.messages import AbortChunks, ChunkEnded, Message, StartChunk
+
+
+@dataclass(slots=True, kw_only=True)
+class EmulatedBatch:
+    """A batch that has been offered to the planner."""
+
+    samples: list[Sample]
+    """Ordered by (group, sample); they grow as their chunks end."""
+    on_release: Callable[[], None]
+    released: bool = False
+    """Every sample is finished and rewarded."""
 
 
 class EmulatedDriver:
-    """Rolls out one batch after the other; owns the instances."""
+    """Rolls out batches, which may overlap; owns the instances."""
 
     def __init__(
         self,
@@ -58,8 +74,16 @@ class EmulatedDriver:
         self._workers = Workers(num_workers)
         self._agenda = Agenda()
         self._samples: dict[RequestId, Sample] = {}
-        self._num_batches = 0
-        self._released = True
+        """Of the batches under way."""
+        self._batches: dict[int, EmulatedBatch] = {}
+        self._dropped: set[GroupId] = set()
+        self._behind: set[InstanceId] = set()
+        """Instances that have yet to take the weights that are being published."""
+        self._num_batches = self.generated_tokens = 0
+        self.version: Version = 0
+        """What every instance has."""
+        self.overlaps = False
+        """Whether chunks run while weights are published, which makes no difference here."""
         for instance in instances:
             self._hear(0.0, instance.up)
 
@@ -68,18 +92,58 @@ class EmulatedDriver:
         """The controller's time."""
         return self._clock()
 
+    def working(self) -> AbstractContextManager[None]:
+        """What the controller does meanwhile takes its time."""
+        return self._clock.working()
+
     def roll_out(self, offer: Offer) -> list[Sample]:
         """Return the batch's samples, finished and rewarded, ordered by (group, sample)."""
+        batch = self.start(offer)
+        self.run_until(lambda: batch.released)
+        return batch.samples
+
+    def start(
+        self,
+        offer: Offer,
+        kept: Mapping[RequestId, KeptSample] | None = None,
+        on_release: Callable[[], None] = lambda: None,
+    ) -> EmulatedBatch:
+        """Begin a batch and leave it to itself; `on_release` is called when it is released."""
+        assert not kept, "an emulation goes on from nothing"
         now = self.now_s
-        self._samples = {sample.id: sample for sample in offer.samples(now)}
-        self._released = False
+        samples = {sample.id: sample for sample in offer.samples(now)}
+        self._samples |= samples
         self._num_batches += 1
-        self._hear(now, lambda: BatchOffered(batch=self._num_batches, groups=offer.specs()))
-        while not self._released:
+        number, batch = self._num_batches, EmulatedBatch(samples=list(samples.values()), on_release=on_release)
+        self._batches[number] = batch
+        self._tell(lambda: BatchOffered(batch=number, groups=offer.specs()))
+        return batch
+
+    def drop(self, group: GroupId) -> None:
+        """Have a group end as soon as its chunks are given back; its samples are then neither whole nor rewarded."""
+        self._dropped.add(group)
+        for id, sample in self._samples.items():
+            if id.group == group and sample.running is not None:
+                self._send(sample.running, AbortChunks(ids=(id,)))
+
+    def run_until(self, done: Callable[[], bool]) -> None:
+        """Let things happen until `done` holds; raises RunError when nothing is left to happen."""
+        while not done():
             if not self._agenda.run_next():
                 left = sum(sample.outcome is None for sample in self._samples.values())
                 raise RunError(f"{left} of {len(self._samples)} responses are left, and nothing goes on")
-        return list(self._samples.values())
+
+    def publish(self, version: Version, tensors: Mapping[str, torch.Tensor], at: Seconds) -> None:
+        """From an instant on give weights to every instance; returns when all have taken them."""
+        self._behind = set(self._instances)
+        for instance in self._instances.values():
+            self._agenda.put(at, lambda at, instance=instance: self._update(instance, version, tensors, at))
+        self.run_until(lambda: not self._behind)
+        self.version = version
+
+    def _tell(self, read: Callable[[], Event]) -> None:
+        """Have the controller hear, after what it is doing, of something that it has done itself."""
+        self._agenda.put(self._clock(), lambda at: self._hear(at, read))
 
     def _hear(self, at: Seconds, read: Callable[[], Event]) -> None:
         """The controller takes in one event that reached it at an instant."""
@@ -94,33 +158,59 @@ class EmulatedDriver:
     def _carry_out(self, command: Command) -> None:
         now = self._clock()
         match command:
-            case Dispatch():
-                instance = self._instances[command.instance]
-                frame = encode([StartChunk(chunk=self._samples[command.request].start(command, now))])
-                self._agenda.put(self._clock(), lambda at: self._arrive(instance, frame, at))
+            case Dispatch(request=id, instance=instance) if id.group in self._dropped:
+                self._tell(lambda: ChunkFinished(request=id, instance=instance, produced_tokens=0, done=True))
+            case Dispatch(request=id, instance=instance):
+                self._send(instance, StartChunk(chunk=self._samples[id].start(command, now)))
+            case Reward(request=id) if id.group in self._dropped:
+                self._tell(lambda: SampleRewarded(request=id))
             case Reward():
                 sample = self._samples[command.request]
                 response = self._tokenizer.decode(sample.tokens)
                 self._agenda.put(self._clock(), lambda at: self._reward(sample, response, at))
             case ReleaseBatch():
-                self._released = True
+                self._release(self._batches.pop(command.batch))
             case _:
                 assert_never(command)
 
+    def _release(self, batch: EmulatedBatch) -> None:
+        for sample in batch.samples:
+            del self._samples[sample.id]
+            self._dropped.discard(sample.id.group)
+        batch.released = True
+        batch.on_release()
+
+    def _send(self, instance: InstanceId, message: Message) -> None:
+        receiver, frame = self._instances[instance], encode([message])
+        self._agenda.put(self._clock(), lambda at: self._arrive(receiver, frame, at))
+
     def _arrive(self, instance: EmulatedInstance, frame: bytes, at: Seconds) -> None:
         instance.arrive(frame)
-        if not instance.stepping:
+        self._wake(instance, at)
+
+    def _update(
+        self, instance: EmulatedInstance, version: Version, tensors: Mapping[str, torch.Tensor], at: Seconds
+    ) -> None:
+        instance.update(version, tensors)
+        self._wake(instance, at)
+
+    def _wake(self, instance: EmulatedInstance, at: Seconds) -> None:
+        if instance.has_work and not instance.stepping:
             self._step(instance, at)
 
     def _step(self, instance: EmulatedInstance, at: Seconds) -> None:
         instance.stepping = True
+        before = instance.engine.version
         over, frame = instance.step(at)
-        self._agenda.put(over, lambda at: self._stepped(instance, frame, at))
+        updated = instance.engine.version != before
+        self._agenda.put(over, lambda at: self._stepped(instance, frame, at, updated=updated))
 
-    def _stepped(self, instance: EmulatedInstance, frame: bytes | None, at: Seconds) -> None:
+    def _stepped(self, instance: EmulatedInstance, frame: bytes | None, at: Seconds, *, updated: bool) -> None:
         instance.stepping = False
-        if instance.has_work:
-            self._step(instance, at)
+        if updated:
+            self._behind.discard(instance.id)
+            self._clock.wait_until(at)
+        self._wake(instance, at)
         if frame is not None:
             self._tell_of(frame, at)
 
@@ -136,11 +226,13 @@ class EmulatedDriver:
     def _absorb(self, message: ChunkEnded) -> ChunkFinished:
         result = message.result
         self._samples[result.id].absorb(result, ahead_s=0.0, now=self._clock())
+        if result.id.group < EVAL_GROUPS:
+            self.generated_tokens += len(result.tokens)
         return ChunkFinished(
             request=result.id,
             instance=message.instance,
             produced_tokens=len(result.tokens),
-            done=result.finish in ("stop", "length"),
+            done=result.finish in ("stop", "length") or result.id.group in self._dropped,
         )
 
     def _reward(self, sample: Sample, response: str, at: Seconds) -> None:

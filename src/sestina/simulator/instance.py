@@ -1,23 +1,30 @@
 """A rollout instance of an emulated world: a real engine, whose steps take on its own clock what they really took."""
 
-from sestina.core.units import InstanceId, Seconds
+from collections.abc import Mapping
+
+import torch
+
+from sestina.core.units import InstanceId, Seconds, Version
 from sestina.policies.events import InstanceUp
 from sestina.rollout.engine import Engine
 from sestina.simulator.clock import VirtualClock
 from sestina.transport.codec import decode, encode
-from sestina.transport.messages import ChunkEnded, StartChunk
+from sestina.transport.messages import AbortChunks, ChunkEnded, Message, StartChunk
 
 
 class EmulatedInstance:
     """Between steps it reads what has arrived and sends what has ended, as a rollout rank does."""
 
-    def __init__(self, instance: InstanceId, engine: Engine, clock: VirtualClock) -> None:
+    def __init__(self, instance: InstanceId, engine: Engine, clock: VirtualClock, *, drains: bool = False) -> None:
+        """`drains`: it takes weights when what it runs has ended, and begins nothing before."""
         self.id = instance
         self.engine = engine
         self.stepping = False
         """Whether it is in the middle of a step."""
         self._clock = clock
+        self._drains = drains
         self._arrived: list[bytes] = []
+        self._update: tuple[Version, Mapping[str, torch.Tensor]] | None = None
 
     def up(self) -> InstanceUp:
         """Return what the planner is told of it."""
@@ -30,25 +37,55 @@ class EmulatedInstance:
         )
 
     def arrive(self, frame: bytes) -> None:
-        """A chunk lies at its door."""
+        """Messages lie at its door."""
         self._arrived.append(frame)
+
+    def update(self, version: Version, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Weights lie at its door."""
+        self._update = version, tensors
 
     @property
     def has_work(self) -> bool:
         """Whether there is a step to take."""
-        return bool(self._arrived) or not self.engine.idle
+        return self._takes_weights or self._reads or not self.engine.idle
+
+    @property
+    def _takes_weights(self) -> bool:
+        return self._update is not None and (self.engine.idle or not self._drains)
+
+    @property
+    def _reads(self) -> bool:
+        return bool(self._arrived) and self._update is None
 
     def step(self, at: Seconds) -> tuple[Seconds, bytes | None]:
-        """Begin a step at an instant; returns when it is over, and a frame of the chunks that ended, if any has."""
+        """Begin a step at an instant; returns when it is over, and a frame of the chunks that ended, if any has.
+
+        Taking weights is a step too.
+        """
         self._clock.wait_until(at)
         with self._clock.working():
-            for frame in self._arrived:
-                for message in decode(frame):
-                    assert isinstance(message, StartChunk), f"an instance cannot answer {type(message).__name__}"
-                    self.engine.submit(message.chunk)
-            self._arrived.clear()
-            results = self.engine.step()
-            now = self._clock()
-            ended = [ChunkEnded(instance=self.id, result=result, clock_s=now) for result in results]
-            frame = encode([*ended]) if ended else None
+            if self._update is not None and self._takes_weights:
+                self.engine.load_weights(*self._update)
+                self._update, frame = None, None
+            else:
+                frame = self._advance()
         return self._clock(), frame
+
+    def _advance(self) -> bytes | None:
+        if self._reads:
+            for message in [message for frame in self._arrived for message in decode(frame)]:
+                self._handle(message)
+            self._arrived.clear()
+        results = self.engine.step()
+        now = self._clock()
+        ended = [ChunkEnded(instance=self.id, result=result, clock_s=now) for result in results]
+        return encode([*ended]) if ended else None
+
+    def _handle(self, message: Message) -> None:
+        match message:
+            case StartChunk():
+                self.engine.submit(message.chunk)
+            case AbortChunks():
+                self.engine.abort(list(message.ids))
+            case _:
+                raise AssertionError(f"an instance cannot answer {type(message).__name__}")

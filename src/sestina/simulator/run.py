@@ -1,8 +1,7 @@
-"""A whole simulated run: the rollouts of its steps, with the weights it starts from, and what they leave behind."""
+"""A whole simulated run: its steps, and what they leave behind."""
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
@@ -12,7 +11,6 @@ from rich.console import Console
 from sestina.config.resolved import as_dict, write_resolved
 from sestina.config.run import RunConfig
 from sestina.config.sim import SimConfig
-from sestina.controller.batch import rollout_metrics
 from sestina.controller.draft_metrics import tally_metrics
 from sestina.controller.feed import Feed
 from sestina.controller.instance import instance_config
@@ -20,7 +18,7 @@ from sestina.controller.materials import Materials
 from sestina.controller.plan import planner_of
 from sestina.controller.preflight import prepare
 from sestina.controller.run_dir import CONFIG, JOURNAL, SUMMARY, RunDir
-from sestina.controller.sample import Sample
+from sestina.controller.trainer import silence_megatron, trainer_job
 from sestina.core.errors import ConfigError, RunDirError
 from sestina.core.units import InstanceId
 from sestina.models.weights import read_weights
@@ -33,9 +31,10 @@ from sestina.simulator.emulated import EmulatedDriver
 from sestina.simulator.instance import EmulatedInstance
 from sestina.simulator.rollouts import roll_out
 from sestina.simulator.scoring import Score
+from sestina.simulator.trainer import EmulatedTrainer
+from sestina.simulator.training import EmulatedRun
 from sestina.simulator.world import world_of
 from sestina.telemetry.figure import draw
-from sestina.telemetry.idle import Spans, idle_of
 from sestina.telemetry.journal import Journal
 from sestina.telemetry.metrics import FILE_NAME as METRICS
 from sestina.telemetry.metrics import MetricsWriter
@@ -44,7 +43,7 @@ from sestina.telemetry.traces import write_step
 
 
 def simulate(config: RunConfig, console: Console) -> None:
-    """Roll out every step of a run and show what came of it; raises a UserError before anything is written."""
+    """Take every step of a run and show what came of it; raises a UserError before anything is written."""
     if config.sim is None:
         raise ConfigError(["sim: null is no world to simulate; sim=emulated and sim=simulated are"])
     if config.sim.world == "simulated":
@@ -99,58 +98,60 @@ def _held(config: RunConfig) -> Iterator[RunDir]:
 def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: RunDir, console: Console) -> None:
     meter = meter_for(config.rollout.engine.device)
     desks = [DraftDesk() for _ in range(config.rollout.num_instances)]
+    drains = config.run.mode == "async" and sim.updates == "drain"
     with ExitStack() as stack:
         metrics = MetricsWriter(
-            run_dir.path, config.telemetry, resolved=as_dict(config), name=config.name, first_step=1
+            run_dir.path, config.telemetry, resolved=as_dict(config), name=config.name, first_step=0
         )
         stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
         driver = EmulatedDriver(
             planner_of(config),
-            [_instance(config, number, meter, desk) for number, desk in enumerate(desks)],
+            [_instance(config, number, meter, desk, drains=drains) for number, desk in enumerate(desks)],
             clock=VirtualClock(meter if sim.controller == "measured" else nothing_takes_time),
             journal=stack.enter_context(closing(Journal(run_dir.file(JOURNAL)))),
             tokenizer=materials.tokenizer,
             score=stack.enter_context(_pool(config)),
             num_workers=config.reward.num_workers,
         )
-        feed = Feed(config, materials)
-        for step in range(1, config.run.steps + 1):
-            values = _step(driver, feed, step, config) | tally_metrics([desk.tally.take() for desk in desks])
-            metrics.log(step, values)
-            rate, rollout_s = values["perf/tokens_per_s"], values["perf/rollout_s"]
-            console.print(f"step {step}: {rollout_s:.3f} s, {rate:,.0f} tokens/s ({values['perf/simulation_s']:.1f} s)")
+        trainer = stack.enter_context(_trainer(config, sim, meter))
+        run = EmulatedRun(config, Feed(config, materials), driver, trainer)
+        for step in range(config.run.steps + 1):
+            samples, values = run.step(step) if step else run.begin()
+            if values:
+                metrics.log(step, values | tally_metrics([desk.tally.take() for desk in desks]))
+                chunks = [chunk for sample in samples for chunk in sample.chunks]
+                write_step(run_dir.path, step, [sample.row() for sample in samples], chunks)
+                console.print(_line(step, values))
 
 
-def _step(driver: EmulatedDriver, feed: Feed, step: int, config: RunConfig) -> dict[str, float]:
-    began_s, offered_s = time.perf_counter(), driver.now_s
-    samples = driver.roll_out(feed.draw(step))
-    rows, chunks = [sample.row() for sample in samples], [chunk for each in samples for chunk in each.chunks]
-    write_step(config.dir, step, rows, chunks)
-    perf = _perf(samples, driver.now_s - offered_s, time.perf_counter() - began_s)
-    idle = idle_of(rows, chunks, num_instances=config.rollout.num_instances, spans=Spans.of(perf))
-    return rollout_metrics(samples) | perf | idle.metrics()
+def _line(step: int, values: dict[str, float]) -> str:
+    accuracy = f", accuracy {values['eval/accuracy']:.3f}" if "eval/accuracy" in values else ""
+    if not step:
+        return f"step 0{accuracy}"
+    rate, step_s = values["perf/rollout_tokens"] / values["perf/step_s"], values["perf/step_s"]
+    return f"step {step}: {step_s:.3f} s, {rate:,.0f} tokens/s ({values['perf/simulation_s']:.1f} s){accuracy}"
 
 
-def _perf(samples: list[Sample], rollout_s: float, simulation_s: float) -> dict[str, float]:
-    """`perf/simulation_s` is what the step took here; everything else is virtual time."""
-    tokens = float(sum(sample.num_tokens for sample in samples))
-    return {
-        "perf/rollout_s": rollout_s,
-        "perf/step_s": rollout_s,
-        "perf/rollout_tokens": tokens,
-        "perf/tokens_per_s": tokens / rollout_s,
-        "perf/simulation_s": simulation_s,
-    }
+@contextlib.contextmanager
+def _trainer(config: RunConfig, sim: SimConfig, meter: Meter) -> Iterator[EmulatedTrainer | None]:
+    if not sim.trainer_shares:
+        yield None
+        return
+    silence_megatron()
+    with closing(EmulatedTrainer(trainer_job(config), shares=sim.trainer_shares, meter=meter)) as trainer:
+        yield trainer
 
 
-def _instance(config: RunConfig, number: InstanceId, meter: Meter, desk: DraftDesk) -> EmulatedInstance:
+def _instance(
+    config: RunConfig, number: InstanceId, meter: Meter, desk: DraftDesk, *, drains: bool
+) -> EmulatedInstance:
     torch.set_num_threads(1)
     clock, job = VirtualClock(meter), instance_config(config, number)
     engine = build_engine(job, desk, clock=clock)
     tensors = read_weights(job.model, job.shape)
     dtype = getattr(torch, config.rollout.engine.dtype)
     engine.load_weights(0, {name: tensor.to(job.engine.device, dtype) for name, tensor in tensors.items()})
-    return EmulatedInstance(number, engine, clock)
+    return EmulatedInstance(number, engine, clock, drains=drains)
 
 
 @contextlib.contextmanager

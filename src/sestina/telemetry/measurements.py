@@ -73,9 +73,12 @@ def write_measurements(target: str, figures: Sequence[Figure], out: Path = Path(
     return path
 
 
-def render_markdown(folder: Path) -> str:
-    """Return a page of all measurements in a folder, by target; raises DataError on a file that is something else."""
-    sections = [_section(_read(path)) for path in sorted(folder.glob("*.json"))]
+def render_markdown(folder: Path, pictures: str = ".") -> str:
+    """Return a page of all measurements in a folder, by target, with the pictures that lie beside them.
+
+    `pictures`: where the page finds those. Raises DataError on a file that is something else.
+    """
+    sections = [_section(_read(path)) + _picture(path, pictures) for path in sorted(folder.glob("*.json"))]
     return "\n".join(["# Measurements\n", *(sections or ["None were taken.\n"])])
 
 
@@ -129,6 +132,11 @@ def _section(measurements: Measurements) -> str:
         *rows,
     ]
     return "\n".join(lines) + "\n"
+
+
+def _picture(path: Path, pictures: str) -> str:
+    shown = path.with_suffix(".png").exists()
+    return f"\n![{path.stem}]({pictures}/{path.stem}.png)\n" if shown else ""
 
 
 def _number(value: float) -> str:

@@ -130,12 +130,13 @@ def micro_batches(
     """
     packs = pack(samples.lengths(chosen), budget, multiple_of=replicas)
     own = [[chosen[i] for i in packed] for packed in packs[replica::replicas]]
-    return [_build(samples, packed, loss_mean, pad_to, device) for packed in own]
+    return [build(samples, packed, loss_mean, pad_to, device) for packed in own]
 
 
-def _build(
+def build(
     samples: Samples, chosen: list[int], loss_mean: Literal["token", "sequence"], pad_to: int, device: torch.device
 ) -> MicroBatch:
+    """Return one micro-batch of these samples; see `micro_batches`."""
     sizes = samples.lengths(chosen)
     padding = -sum(sizes) % pad_to if sizes else pad_to
     index = np.concatenate(

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 
 from sestina.models.shape import ModelShape
-from sestina.trainer.config import OptimizerConfig
+from sestina.trainer.config import OptimizerConfig, TrainerConfig
 from sestina.trainer.trainer import Metrics
 
 
@@ -55,6 +55,24 @@ class Recipe:
     def fingerprint(self) -> str:
         """Return the hash that names the result."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    def trainer(self, optimizer: OptimizerConfig) -> TrainerConfig:
+        """Return one rank on the CPU."""
+        return TrainerConfig(
+            num_ranks=1,
+            tensor_parallel=1,
+            pipeline_parallel=1,
+            sequence_parallel=False,
+            expert_parallel=1,
+            expert_tensor_parallel=1,
+            distributed_optimizer=False,
+            recompute="none",
+            device="cpu",
+            dtype="float32",
+            max_micro_batch_tokens=2 * self.batch_tokens,
+            max_logprob_diff=1.0,
+            optimizer=optimizer,
+        )
 
     def optimizer(self, learning_rate: float, *, decay_steps: int | None) -> OptimizerConfig:
         """Return AdamW for one stage, its rate constant or falling to zero."""

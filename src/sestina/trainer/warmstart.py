@@ -17,7 +17,6 @@ from sestina.models.tokenizer import Tokenizer, write_character_tokenizer
 from sestina.models.weights import random_weights, write_model
 from sestina.trainer import microbatch
 from sestina.trainer.backend import open_backend
-from sestina.trainer.config import OptimizerConfig, TrainerConfig
 from sestina.trainer.groups import close_groups, open_groups
 from sestina.trainer.microbatch import MicroBatch
 from sestina.trainer.recipe import Curriculum, Recipe
@@ -36,13 +35,13 @@ def make(recipe: Recipe, directory: Path, store: dist.Store) -> Iterator[Progres
     """Train in this process, which becomes a trainer of one rank, and write model and tokenizer; yields every step."""
     write_character_tokenizer(directory, ALPHABET)
     tokenizer = Tokenizer(directory, model_vocab_size=recipe.vocab_size)
-    learning = _config(recipe, recipe.optimizer(recipe.learning_rate, decay_steps=None))
+    learning = recipe.trainer(recipe.optimizer(recipe.learning_rate, decay_steps=None))
     backend = open_backend("cpu", 0)
     open_groups(learning, backend, store, rank=0, seed=recipe.seed, limit_s=60)
     shape = recipe.shape()
     trainer = Trainer(learning, shape, backend, random_weights(shape, recipe.seed))
     yield from _learn(trainer, recipe, tokenizer)
-    slipping = _config(recipe, recipe.optimizer(recipe.slip_learning_rate, decay_steps=recipe.slip_steps))
+    slipping = recipe.trainer(recipe.optimizer(recipe.slip_learning_rate, decay_steps=recipe.slip_steps))
     trainer = Trainer(slipping, shape, backend, dict(trainer.export()))
     yield from _slip(trainer, recipe, tokenizer)
     write_model(directory, shape, trainer.export())
@@ -65,24 +64,6 @@ def _slip(trainer: Trainer, recipe: Recipe, tokenizer: Tokenizer) -> Iterator[Pr
     for step in range(recipe.slip_steps):
         batches, drawn = _batch(recipe, tokenizer, rng, drawn, max_terms=recipe.max_terms, slip_rate=recipe.slip_rate)
         yield "slip", step, recipe.max_terms, trainer.step(batches, likelihood, temperature=1.0)
-
-
-def _config(recipe: Recipe, optimizer: OptimizerConfig) -> TrainerConfig:
-    return TrainerConfig(
-        num_ranks=1,
-        tensor_parallel=1,
-        pipeline_parallel=1,
-        sequence_parallel=False,
-        expert_parallel=1,
-        expert_tensor_parallel=1,
-        distributed_optimizer=False,
-        recompute="none",
-        device="cpu",
-        dtype="float32",
-        max_micro_batch_tokens=2 * recipe.batch_tokens,
-        max_logprob_diff=1.0,
-        optimizer=optimizer,
-    )
 
 
 def _batch(

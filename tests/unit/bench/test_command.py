@@ -42,11 +42,22 @@ def test_a_report_needs_measurements_and_is_made_of_them(tmp_path):
     done = bench("report", "--out", str(out), "--page", str(page))
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, str(page), "")
     assert "| rollout: speed-up | 1.5 x | >= 2 | no |" in page.read_text()
+    assert "![" not in page.read_text()
+    (out / "rollout.png").write_bytes(b"picture")
+    write_page(out, page)
+    assert "\n![rollout](page/rollout.png)\n" in page.read_text()
+    assert (page.parent / "page" / "rollout.png").read_bytes() == b"picture"
     (out / "other.json").write_text(json.dumps({"target": 1}))
     done = bench("report", "--out", str(out), "--page", str(page))
     assert done.returncode == 2
     assert "other.json: not a file of measurements" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_seeds_are_for_targets_that_have_some():
+    done = bench("packing", "--seeds", "1,2")
+    assert done.returncode == 2
+    assert "--seeds: packing takes none; async and staleness do" in done.stderr
 
 
 def test_the_table_shows_every_figure_under_its_subject():

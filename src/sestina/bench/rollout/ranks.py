@@ -4,16 +4,13 @@ A first run records lengths, which all others are held to. Step 1 of a real run 
 built meanwhile.
 """
 
-import shutil
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from sestina.bench.asked import at_most, stated
+from sestina.bench.command import launch
 from sestina.bench.turns import Say
-from sestina.core.errors import RunError
 from sestina.core.units import Seconds
 from sestina.telemetry.measurements import Figure
 from sestina.telemetry.metrics import read_metrics, series
@@ -58,9 +55,4 @@ def _makespan(kind: str, scheduler: str, recording: Path, say: Say) -> Seconds:
 
 
 def _run(kind: str, run_dir: Path, changes: tuple[str, ...], say: Say) -> None:
-    shutil.rmtree(run_dir, ignore_errors=True)
-    command = [sys.executable, f"launch/{kind}.py", *SETTINGS, f"dir={run_dir}", *changes]
-    say(" ".join(command[1:]))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    if done.returncode:
-        raise RunError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    launch(kind, run_dir, (*SETTINGS, *changes), say, limit_s=LIMIT_S)

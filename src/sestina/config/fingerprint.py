@@ -26,6 +26,8 @@ FREE = {
     "rollout.chunk_tokens": "as rollout.num_instances",
     "rollout.affinity_requests": "as rollout.num_instances",
     "rollout.lengths_from": "as rollout.num_instances",
+    "rollout.ranking_groups": "as rollout.num_instances",
+    "rollout.history_from": "as rollout.num_instances",
     "rollout.kv_pool": "as rollout.num_instances",
     "rollout.engine.kv_capacity_tokens": "as rollout.num_instances",
     "rollout.engine.memory_fraction": "as rollout.num_instances",

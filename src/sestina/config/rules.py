@@ -142,12 +142,22 @@ def _one_cpu(tensor_parallel: int, device: str) -> str | None:
 
 
 def _async_on_embedded_engine(mode: str, engine: str) -> str | None:
-    barred = mode == "async" and engine != "torch"
+    barred = mode != "sync" and engine != "torch"
     return "'sync': only the embedded engine takes weights while responses are under way" if barred else None
 
 
 def _replaced_in_a_stream(dynamic_sampling: bool, mode: str) -> str | None:
-    return "false, or run.mode 'async', eta 0 included" if dynamic_sampling and mode == "sync" else None
+    return "false, or run.mode 'async', eta 0 included" if dynamic_sampling and mode != "async" else None
+
+
+def _histopipe_streams(scheduler: str, mode: str) -> str | None:
+    alone = scheduler == "histopipe" and mode != "pipelined"
+    return "another scheduler, or run.mode 'pipelined': it balances over two steps" if alone else None
+
+
+def _history_is_ranked_by(history_from: object, scheduler: str) -> str | None:
+    idle = history_from is not None and scheduler != "histopipe"
+    return "null, or rollout.scheduler 'histopipe', which alone ranks by it" if idle else None
 
 
 def _batch_runs_at_once(running: int | None, mode: str, batch_size: int, group_size: int) -> str | None:
@@ -157,7 +167,7 @@ def _batch_runs_at_once(running: int | None, mode: str, batch_size: int, group_s
 
 
 def _kept_only_if_interrupted(keep_kv: bool, mode: str) -> str | None:
-    return "false: weights change between responses there" if keep_kv and mode == "sync" else None
+    return "false: weights change between responses there" if keep_kv and mode != "async" else None
 
 
 def _sums_are_no_math(reward: str, data: str) -> str | None:
@@ -202,6 +212,8 @@ RULES = (
     Rule(needs=("run.mode", "rollout.engine.kind"), check=_async_on_embedded_engine),
     Rule(needs=("async.max_running_groups", "run.mode", *_BATCH), check=_batch_runs_at_once),
     Rule(needs=("async.keep_kv", "run.mode"), check=_kept_only_if_interrupted),
+    Rule(needs=("rollout.scheduler", "run.mode"), check=_histopipe_streams),
+    Rule(needs=("rollout.history_from", "rollout.scheduler"), check=_history_is_ranked_by),
     Rule(needs=("algorithm.overlong_tokens", "rollout.max_new_tokens"), check=_at_most),
     Rule(needs=("algorithm.dynamic_sampling", "run.mode"), check=_replaced_in_a_stream),
     Rule(needs=_BATCH, check=_whole_groups),

@@ -14,6 +14,7 @@ from sestina.controller.batch import teaches_nothing
 from sestina.controller.driver import RolloutDriver, UnderWay
 from sestina.controller.feed import Feed
 from sestina.controller.ledger import Ledger, Tally, num_tokens
+from sestina.controller.offer import Offer
 from sestina.controller.sample import Sample
 from sestina.controller.stop import StopRequest
 from sestina.controller.stream_state import StreamState
@@ -104,6 +105,10 @@ class Stream:
                 self._driver.drop(group)
             self._tell(GroupsOffered(count=1))
         self._tell(VersionPublished(version=version))
+
+    async def make_way(self, offer: Offer) -> Offer:
+        """See `BatchSource.make_way`; groups and held-out prompts share the instances."""
+        return offer
 
     def state(self) -> StreamState:
         """See `BatchSource.state`; groups that were given up are lost already."""

@@ -15,7 +15,6 @@ from sestina.core.ids import RequestId
 from sestina.core.units import Seconds
 from sestina.models.tokenizer import Tokenizer
 from sestina.policies.events import (
-    BatchOffered,
     ChunkFinished,
     Command,
     Dispatch,
@@ -74,7 +73,7 @@ class EmulatedDriver:
         self._samples = {sample.id: sample for sample in offer.samples(now)}
         self._released = False
         self._num_batches += 1
-        self._hear(now, lambda: BatchOffered(batch=self._num_batches, groups=offer.specs()))
+        self._hear(now, lambda: offer.event(self._num_batches))
         while not self._released:
             if not self._agenda.run_next():
                 left = sum(sample.outcome is None for sample in self._samples.values())
@@ -96,7 +95,8 @@ class EmulatedDriver:
         match command:
             case Dispatch():
                 instance = self._instances[command.instance]
-                frame = encode([StartChunk(chunk=self._samples[command.request].start(command, now))])
+                sample = self._samples[command.request]
+                frame = encode([StartChunk(chunk=sample.start(command, now), version=sample.least_version)])
                 self._agenda.put(self._clock(), lambda at: self._arrive(instance, frame, at))
             case Reward():
                 sample = self._samples[command.request]

@@ -5,5 +5,6 @@ agenda.py    what happens next, in order of virtual time
 instance.py  one real engine under a clock of its own
 scoring.py   rewards, and the workers that a real run would have waited for
 emulated.py  the driver: real engines, real tokens, virtual time
+pipeline.py  a trainer on its own clock, a step behind the rollout
 run.py       a whole run of it: config.yaml, metrics, journal, traces, figure
 """

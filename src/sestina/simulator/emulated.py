@@ -6,6 +6,7 @@ effect, and N instances decode on one core what they would have decoded on N.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import assert_never
 
 from sestina.controller.offer import Offer
@@ -34,8 +35,19 @@ from sestina.transport.codec import decode, encode
 from sestina.transport.messages import ChunkEnded, StartChunk
 
 
+@dataclass(slots=True, kw_only=True)
+class EmulatedBatch:
+    """A batch that has been offered to the planner."""
+
+    samples: list[Sample]
+    """Ordered by (group, sample); they grow as their chunks end."""
+    on_release: Callable[[], None]
+    released: bool = False
+    """Every sample is finished and rewarded."""
+
+
 class EmulatedDriver:
-    """Rolls out one batch after the other; owns the instances."""
+    """Rolls out batches, which may overlap; owns the instances."""
 
     def __init__(
         self,
@@ -57,8 +69,9 @@ class EmulatedDriver:
         self._workers = Workers(num_workers)
         self._agenda = Agenda()
         self._samples: dict[RequestId, Sample] = {}
+        """Of the batches under way."""
+        self._batches: dict[int, EmulatedBatch] = {}
         self._num_batches = 0
-        self._released = True
         for instance in instances:
             self._hear(0.0, instance.up)
 
@@ -69,16 +82,36 @@ class EmulatedDriver:
 
     def roll_out(self, offer: Offer) -> list[Sample]:
         """Return the batch's samples, finished and rewarded, ordered by (group, sample)."""
+        batch = self.start(offer)
+        self.run_until(lambda: batch.released)
+        return batch.samples
+
+    def start(self, offer: Offer, on_release: Callable[[], None] = lambda: None) -> EmulatedBatch:
+        """Begin a batch and leave it to itself; `on_release` is called when it is released."""
         now = self.now_s
-        self._samples = {sample.id: sample for sample in offer.samples(now)}
-        self._released = False
+        samples = {sample.id: sample for sample in offer.samples(now)}
+        self._samples |= samples
         self._num_batches += 1
+        batch = EmulatedBatch(samples=list(samples.values()), on_release=on_release)
+        self._batches[self._num_batches] = batch
         self._hear(now, lambda: offer.event(self._num_batches))
-        while not self._released:
+        return batch
+
+    def run_until(self, done: Callable[[], bool]) -> None:
+        """Let things happen until `done` holds; raises RunError when nothing is left to happen."""
+        while not done():
             if not self._agenda.run_next():
                 left = sum(sample.outcome is None for sample in self._samples.values())
                 raise RunError(f"{left} of {len(self._samples)} responses are left, and nothing goes on")
-        return list(self._samples.values())
+
+    def later(self, at: Seconds, happening: Callable[[], None]) -> None:
+        """Have the controller learn of something at an instant."""
+
+        def happens(at: Seconds) -> None:
+            self._clock.wait_until(at)
+            happening()
+
+        self._agenda.put(at, happens)
 
     def _hear(self, at: Seconds, read: Callable[[], Event]) -> None:
         """The controller takes in one event that reached it at an instant."""
@@ -103,7 +136,11 @@ class EmulatedDriver:
                 response = self._tokenizer.decode(sample.tokens)
                 self._agenda.put(self._clock(), lambda at: self._reward(sample, response, at))
             case ReleaseBatch():
-                self._released = True
+                batch = self._batches.pop(command.batch)
+                for sample in batch.samples:
+                    del self._samples[sample.id]
+                batch.released = True
+                batch.on_release()
             case _:
                 assert_never(command)
 

@@ -1,6 +1,10 @@
 """A rollout instance of an emulated world: a real engine, whose steps take on its own clock what they really took."""
 
-from sestina.core.units import InstanceId, Seconds
+from collections.abc import Mapping
+
+import torch
+
+from sestina.core.units import InstanceId, Seconds, Version
 from sestina.policies.events import InstanceUp
 from sestina.rollout.engine import Engine
 from sestina.simulator.clock import VirtualClock
@@ -11,12 +15,20 @@ from sestina.transport.messages import ChunkEnded, StartChunk
 class EmulatedInstance:
     """Between steps it reads what has arrived and sends what has ended, as a rollout rank does."""
 
-    def __init__(self, instance: InstanceId, engine: Engine, clock: VirtualClock) -> None:
+    def __init__(
+        self,
+        instance: InstanceId,
+        engine: Engine,
+        clock: VirtualClock,
+        weights: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        """`weights`: what it loads when a chunk asks for a newer version."""
         self.id = instance
         self.engine = engine
         self.stepping = False
         """Whether it is in the middle of a step."""
         self._clock = clock
+        self._weights = weights
         self._arrived: list[bytes] = []
 
     def up(self) -> InstanceUp:
@@ -45,6 +57,7 @@ class EmulatedInstance:
             for frame in self._arrived:
                 for message in decode(frame):
                     assert isinstance(message, StartChunk), f"an instance cannot answer {type(message).__name__}"
+                    self._turn(message.version)
                     self.engine.submit(message.chunk)
             self._arrived.clear()
             results = self.engine.step()
@@ -52,3 +65,9 @@ class EmulatedInstance:
             ended = [ChunkEnded(instance=self.id, result=result, clock_s=now) for result in results]
             frame = encode([*ended]) if ended else None
         return self._clock(), frame
+
+    def _turn(self, version: Version | None) -> None:
+        loaded = self.engine.version
+        if version is not None and loaded is not None and version > loaded:
+            assert self._weights is not None, "a chunk asks for weights in a world that has those of the start alone"
+            self.engine.load_weights(version, self._weights)

@@ -5,7 +5,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -29,6 +28,7 @@ from sestina.rollout.build import build_engine
 from sestina.simulator.clock import Meter, VirtualClock, meter_for, nothing_takes_time
 from sestina.simulator.emulated import EmulatedDriver
 from sestina.simulator.instance import EmulatedInstance
+from sestina.simulator.pipeline import pipelined_steps
 from sestina.simulator.scoring import Score
 from sestina.telemetry.figure import draw
 from sestina.telemetry.journal import Journal
@@ -74,19 +74,27 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
             score=stack.enter_context(_pool(config)),
             num_workers=config.reward.num_workers,
         )
-        feed = Feed(config, materials)
-        for step in range(1, config.run.steps + 1):
-            values = _step(driver, feed, step, run_dir.path)
+        for step, (samples, values) in enumerate(_steps(config, sim, driver, Feed(config, materials)), start=1):
             metrics.log(step, values)
+            write_step(
+                run_dir.path, step, [each.row() for each in samples], [c for each in samples for c in each.chunks]
+            )
             rate, rollout_s = values["perf/tokens_per_s"], values["perf/rollout_s"]
             console.print(f"step {step}: {rollout_s:.3f} s, {rate:,.0f} tokens/s ({values['perf/simulation_s']:.1f} s)")
 
 
-def _step(driver: EmulatedDriver, feed: Feed, step: int, run_dir: Path) -> dict[str, float]:
-    began_s, offered_s = time.perf_counter(), driver.now_s
-    samples = driver.roll_out(feed.draw(step))
-    write_step(run_dir, step, [sample.row() for sample in samples], [row for each in samples for row in each.chunks])
-    return rollout_metrics(samples) | _perf(samples, driver.now_s - offered_s, time.perf_counter() - began_s)
+def _steps(
+    config: RunConfig, sim: SimConfig, driver: EmulatedDriver, feed: Feed
+) -> Iterator[tuple[list[Sample], dict[str, float]]]:
+    """Yield each step's samples and metrics."""
+    if config.run.mode == "pipelined":
+        yield from pipelined_steps(config, driver, feed, sim.train_s)
+        return
+    for step in range(1, config.run.steps + 1):
+        began_s, offered_s = time.perf_counter(), driver.now_s
+        samples = driver.roll_out(feed.draw(step))
+        perf = _perf(samples, driver.now_s - offered_s, time.perf_counter() - began_s)
+        yield samples, rollout_metrics(samples) | perf
 
 
 def _perf(samples: list[Sample], rollout_s: float, simulation_s: float) -> dict[str, float]:
@@ -107,8 +115,9 @@ def _instance(config: RunConfig, number: InstanceId, meter: Meter) -> EmulatedIn
     engine = build_engine(job, clock=clock)
     tensors = read_weights(job.model, job.shape)
     dtype = getattr(torch, config.rollout.engine.dtype)
-    engine.load_weights(0, {name: tensor.to(job.engine.device, dtype) for name, tensor in tensors.items()})
-    return EmulatedInstance(number, engine, clock)
+    weights = {name: tensor.to(job.engine.device, dtype) for name, tensor in tensors.items()}
+    engine.load_weights(0, weights)
+    return EmulatedInstance(number, engine, clock, weights)
 
 
 @contextlib.contextmanager

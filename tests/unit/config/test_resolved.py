@@ -81,7 +81,8 @@ def words(text: str) -> list[str]:
 ALLOWED_CHANGES = words(
     "name=other dir=elsewhere resume=never async.bias_alarm=0.5 "
     "run.steps=7 run.checkpoint_every=1 run.keep_checkpoints=9 eval.every=3 "
-    "rollout.num_instances=16 rollout.scheduler=group rollout.chunk_tokens=7 rollout.affinity_requests=3 rollout.ranking_groups=3 "
+    "rollout.num_instances=16 rollout.scheduler=group rollout.chunk_tokens=7 rollout.affinity_requests=3 "
+    "rollout.ranking_groups=3 "
     "rollout.lengths_from=runs/other rollout.engine.kv_capacity_tokens=1024 "
     "rollout.engine.max_running=3 rollout.engine.max_step_tokens=32 draft.source=grouped draft.length=aimd "
     "draft.servers=2 draft.toggle=batch draft.guard=false draft.max_tokens=9 draft.paths=2 draft.min_token_prob=0 "

@@ -92,7 +92,8 @@ _ENGINES = "rollout/engine: 'torhc' is not allowed; one of 'sglang', 'sglang_cud
     [
         (
             "rollout=dividd",
-            "rollout: 'dividd' is not allowed; one of 'context', 'divided', 'group', 'histopipe', 'oracle'; did you mean 'divided'?",
+            "rollout: 'dividd' is not allowed; one of 'context', 'divided', 'group', 'histopipe', 'oracle'; "
+            "did you mean 'divided'?",
         ),
         ("rollout=zzz", "rollout: 'zzz' is not allowed; one of 'context', 'divided', 'group', 'histopipe', 'oracle'"),
         ("data=null", "data: 'null' is not allowed; one of 'files', 'sums'"),

@@ -135,4 +135,4 @@ def test_pipelined_steps_are_one_version_behind_and_overlap_with_training(simula
     assert [line["perf/rollout_s"] > 0 for line in values] == [True] + [False] * 5, "all but the first while it trains"
     assert [line["perf/step_s"] for line in values[1:]] == pytest.approx([60] * 5)
     reasons = Counter(row["reason"] for row in read_chunks(ranked.dir).to_pylist())
-    assert reasons.keys() == {"ranked"}
+    assert reasons.keys() <= {"ranked", "intra-step", "inter-step"}

@@ -6,16 +6,16 @@ many prompts as any other, in the order in which they were drawn.
 
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from sestina.core.ids import GroupId, RequestId
-from sestina.core.units import InstanceId
+from sestina.core.units import InstanceId, Seconds
 from sestina.policies.events import BatchOffered
 from sestina.policies.histopipe.layout import ranking_groups, worker_ranges
 from sestina.policies.histopipe.profile import Profile
-from sestina.policies.histopipe.workers import WorkerBounds, plan_workers
+from sestina.policies.histopipe.workers import RolloutTime, WorkerBounds, plan_workers
 from sestina.policies.request_buffer import Entry
 
 PRECISION = 1e-3
@@ -120,7 +120,11 @@ def _plan(
     profile: Profile,
     offer: BatchOffered,
 ) -> list[int]:
-    """Return the workers of each group; lengths are means of the medians that it was ranked by, which rise."""
+    """Return the workers of each group; lengths are means of the medians that it was ranked by, which rise.
+
+    The paper's plan has the shortest group end as soon as it can, which takes all workers that it may have unless
+    training takes longer. Other ends of it are tried too, and the plan is taken under which two steps take least.
+    """
     samples = {spec.group: spec.num_samples for spec in offer.groups}
     per_prompt = max(samples.values())
     lengths = [statistics.fmean(statistics.median(responses[i]) for i in inside) for inside in members]
@@ -135,4 +139,27 @@ def _plan(
     bounds = WorkerBounds(total=num_workers, fewest=1, most=num_workers - len(members) + 1)
     train_s = offer.train_s if profile.learnt else 0.0
     precision_s = max(1e-9, PRECISION * tau(lengths[-1], 1))
-    return plan_workers(lengths, tau, bounds, train_s=train_s, precision_s=precision_s)
+    plans = [
+        plan_workers(lengths, tau, bounds, train_s=max(train_s, first_s), precision_s=precision_s)
+        for first_s in sorted({tau(lengths[0], workers) for workers in _some(bounds.most)})
+    ]
+    return min(plans, key=lambda counts: _two_steps(counts, lengths, tau))
+
+
+def _some(most: int) -> Iterator[int]:
+    """Yield numbers of workers for the shortest group, closer to each other where they are few."""
+    workers = 1
+    while workers <= most:
+        yield workers
+        workers = max(workers + 1, workers * 3 // 2)
+
+
+def _two_steps(counts: Sequence[int], lengths: Sequence[float], tau: RolloutTime) -> Seconds:
+    """Return what the worker with most to do has to do in a step up the line and one down."""
+    ends = [tau(length, count) for length, count in zip(lengths, counts, strict=True)]
+    load = [0.0] * sum(counts)
+    for step in (1, 2):
+        for end, workers in zip(ends, worker_ranges(counts, step), strict=True):
+            for worker in workers:
+                load[worker] += end
+    return max(load)

@@ -87,7 +87,8 @@ class HistoPipeScheduler:
         group = batch.by_prompt[entry.id.group]
         group.unfinished[entry.id] = entry.generated_tokens
         assert entry.instance is not None, f"request {entry.id} waits anew in a batch that has begun"
-        home = self._leave(batch, group, entry) or entry.instance
+        target = self._leave(batch, group, entry)
+        home = entry.instance if target is None else target
         self._workers[home].home.append(entry)
         self._look[home] = None
 

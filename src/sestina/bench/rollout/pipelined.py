@@ -1,4 +1,7 @@
-"""Ten steps one ahead of a trainer, on 16 emulated instances: HistoPipe against sub-batches that are dealt out.
+"""Ten steps one ahead of a trainer, on 16 emulated instances: HistoPipe against the baseline, a group on one instance.
+
+The baseline begins a batch when the last is rolled out. Between it and HistoPipe stands what streaming alone is worth:
+sub-batches dealt out evenly, an instance going on to its next when it is done.
 
 An epoch has more prompts than ten steps ask, and all have been asked once. What they came to then is lognormal between
 prompts and within one; by now a prompt's answers are longer by GROWTH, and off that by DRIFT. With 8 ranking groups a
@@ -8,7 +11,7 @@ seventh of the prompts has then moved up, as in the paper (table 2: 14 to 21 %).
 import os
 import statistics
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -17,8 +20,9 @@ import numpy as np
 import torch
 
 from sestina.bench.asked import at_least, at_most, stated
+from sestina.bench.rollout.compare import AFFINITY
 from sestina.bench.rollout.emulation import Way, world
-from sestina.bench.rollout.workload import MODEL, Workload, offer, prompts
+from sestina.bench.rollout.workload import MODEL, Workload, evenly_bound, offer, prompts
 from sestina.bench.turns import Say
 from sestina.controller.offer import Offer
 from sestina.controller.pipeline import pipeline_metrics
@@ -47,7 +51,13 @@ GROWTH, DRIFT = 1.03, 0.12
 TRAIN_S: Seconds = 0.02
 """About a tenth of a step, as the paper's mathematics runs have it."""
 
-PLAIN, HISTOPIPE, DIVIDED = "dealt out", "HistoPipe, two-tier", "divided, no streaming"
+PLAIN, DIVIDED, DEALT, HISTOPIPE = "group", "divided", "dealt out, streaming", "HistoPipe, two-tier"
+WAYS: Mapping[str, Way] = {
+    PLAIN: Way(scheduler="group"),
+    DIVIDED: Way(scheduler="divided", affinity_requests=AFFINITY),
+    DEALT: Way(scheduler="histopipe"),
+    HISTOPIPE: Way(scheduler="histopipe"),
+}
 LEAST_GAIN, MOST_MIGRATED = 1.3, 0.06
 
 
@@ -56,7 +66,7 @@ class Plan:
     """What is emulated."""
 
     workload: Workload = WORKLOAD
-    ways: tuple[str, ...] = (PLAIN, HISTOPIPE, DIVIDED)
+    ways: tuple[str, ...] = tuple(WAYS)
     seeds: tuple[int, ...] = (1, 2, 3)
     steps: int = 10
     num_instances: int = 16
@@ -119,17 +129,23 @@ def take(plan: Plan, seed: int, way: str) -> Taken:
     """Take the steps of a plan in one way."""
     torch.set_num_threads(1)
     batches, beta = offers(plan, seed)
-    kind = "divided" if way == DIVIDED else "histopipe"
+    chosen = WAYS[way]
     planner = build_planner(
-        kind, chunk_tokens=plan.workload.chunk_tokens, seed=seed, ranking_groups=plan.ranking_groups
+        chosen.scheduler,
+        chunk_tokens=plan.workload.chunk_tokens,
+        seed=seed,
+        affinity_requests=chosen.affinity_requests,
+        ranking_groups=plan.ranking_groups,
     )
 
     def offer_of(step: int, version: Version, train_s: Seconds) -> Offer:
         batch = replace(batches[step - 1], version=version, train_s=train_s, beta=beta)
         return batch if way == HISTOPIPE else replace(batch, histories=())
 
-    with world(planner, plan.workload, Way(scheduler=kind), num_instances=plan.num_instances, seed=seed) as driver:
-        pipeline = PipelinedWorld(driver, offer_of, steps=plan.steps, streaming=way != DIVIDED, train_s=TRAIN_S)
+    with world(planner, plan.workload, chosen, num_instances=plan.num_instances, seed=seed) as driver:
+        pipeline = PipelinedWorld(
+            driver, offer_of, steps=plan.steps, streaming=chosen.scheduler == "histopipe", train_s=TRAIN_S
+        )
         steps = list(pipeline.run())
     samples = [sample for step in steps for sample in step.samples]
     values = [pipeline_metrics(step.samples, step.step - 1) for step in steps]
@@ -149,11 +165,12 @@ def offers(plan: Plan, seed: int) -> tuple[list[Offer], float]:
     count = plan.workload.num_groups
     before, lengths = lengths_of(plan, seed)
     growths = [statistics.fmean(now) / statistics.fmean(then) for now, then in zip(lengths, before, strict=True)]
+    numbers = evenly_bound(count * plan.steps, plan.num_instances, seed, of=count)
     given = prompts(count * plan.steps, seed, Tokenizer(MODEL, model_vocab_size=read_shape(MODEL).vocab_size))
     batches: list[Offer] = []
     for step in range(plan.steps):
         part = slice(step * count, (step + 1) * count)
-        batch = offer(plan.workload, range(part.start, part.stop), given[part], lengths[part])
+        batch = offer(plan.workload, numbers[part], given[part], lengths[part])
         batches.append(replace(batch, step=step + 1, histories=tuple(map(tuple, before[part]))))
     return batches, growth_bound(growths)
 

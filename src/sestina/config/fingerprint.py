@@ -27,6 +27,8 @@ FREE = {
     "rollout.affinity_requests": "as rollout.num_instances",
     "rollout.lengths_from": "as rollout.num_instances",
     "rollout.expected_tokens": "what is foreseen, not what is computed",
+    "rollout.ranking_groups": "as rollout.num_instances",
+    "rollout.history_from": "as rollout.num_instances",
     "rollout.kv_pool": "as rollout.num_instances",
     "rollout.engine.kv_capacity_tokens": "as rollout.num_instances",
     "rollout.engine.memory_fraction": "as rollout.num_instances",

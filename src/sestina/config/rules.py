@@ -140,6 +140,10 @@ def _trains_for_real(shares: int, world: str) -> str | None:
     return "0: what training takes there comes from the cost model" if shares and world == "simulated" else None
 
 
+def _ahead_by_what_is_given(shares: int, mode: str) -> str | None:
+    return "0: in run.mode 'pipelined' a training step takes sim.train_s" if shares and mode == "pipelined" else None
+
+
 def _one_rank_is_shared(num_ranks: int, shares: int) -> str | None:
     return "1: the emulated trainer is one rank" if shares and num_ranks > 1 else None
 
@@ -157,8 +161,23 @@ def _ssd_has_a_folder(ssd_dir: object, ssd_bytes: int) -> str | None:
     return "a folder on a disk of the node's own, or ssd_bytes 0" if ssd_bytes and ssd_dir is None else None
 
 
+def _pipelined_on_embedded_engine(mode: str, engine: str) -> str | None:
+    barred = mode == "pipelined" and engine != "torch"
+    return "'sync' or 'async': only ranks of the embedded engine keep a buffer of weights" if barred else None
+
+
 def _replaced_in_a_stream(dynamic_sampling: bool, mode: str) -> str | None:
-    return "false, or run.mode 'async', eta 0 included" if dynamic_sampling and mode == "sync" else None
+    return "false, or run.mode 'async', eta 0 included" if dynamic_sampling and mode != "async" else None
+
+
+def _histopipe_streams(scheduler: str, mode: str) -> str | None:
+    alone = scheduler == "histopipe" and mode != "pipelined"
+    return "another scheduler, or run.mode 'pipelined': it balances over two steps" if alone else None
+
+
+def _history_is_ranked_by(history_from: object, scheduler: str) -> str | None:
+    idle = history_from is not None and scheduler != "histopipe"
+    return "null, or rollout.scheduler 'histopipe', which alone ranks by it" if idle else None
 
 
 def _batch_runs_at_once(running: int | None, mode: str, batch_size: int, group_size: int) -> str | None:
@@ -168,7 +187,7 @@ def _batch_runs_at_once(running: int | None, mode: str, batch_size: int, group_s
 
 
 def _kept_only_if_interrupted(keep_kv: bool, mode: str) -> str | None:
-    return "false: weights change between responses there" if keep_kv and mode == "sync" else None
+    return "false: weights change between responses there" if keep_kv and mode != "async" else None
 
 
 def _sums_are_numbers(reward: str, data: str) -> str | None:
@@ -219,8 +238,11 @@ _OPTIMIZER = "trainer.optimizer"
 
 RULES = (
     Rule(needs=("trainer.device", "rollout.engine.device"), check=_same_device),
+    Rule(needs=("run.mode", "rollout.engine.kind"), check=_pipelined_on_embedded_engine),
     Rule(needs=("async.max_running_groups", "run.mode", *_BATCH), check=_batch_runs_at_once),
     Rule(needs=("async.keep_kv", "run.mode"), check=_kept_only_if_interrupted),
+    Rule(needs=("rollout.scheduler", "run.mode"), check=_histopipe_streams),
+    Rule(needs=("rollout.history_from", "rollout.scheduler"), check=_history_is_ranked_by),
     Rule(needs=("algorithm.overlong_tokens", "rollout.max_new_tokens"), check=_at_most),
     Rule(needs=("algorithm.dynamic_sampling", "run.mode"), check=_replaced_in_a_stream),
     Rule(needs=_BATCH, check=_whole_groups),
@@ -245,6 +267,7 @@ RULES = (
     Rule(needs=("sim.controller", "sim.world"), check=_controller_is_free),
     Rule(needs=("rollout.expected_tokens", "rollout.max_new_tokens"), check=_mean_is_below_the_longest),
     Rule(needs=("run.mode", "sim.trainer_shares"), check=_ahead_of_a_trainer),
+    Rule(needs=("sim.trainer_shares", "run.mode"), check=_ahead_by_what_is_given),
     Rule(needs=("sim.trainer_shares", "sim.world"), check=_trains_for_real),
     Rule(needs=("trainer.num_ranks", "sim.trainer_shares"), check=_one_rank_is_shared),
     Rule(needs=("draft.servers", "draft.source"), check=_servers_need_groups),

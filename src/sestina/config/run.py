@@ -25,8 +25,8 @@ from sestina.weights.config import WeightsConfig
 class LoopConfig:
     """How long a run is, and what it leaves behind."""
 
-    mode: Literal["sync", "async"]
-    """`async`: rollout goes on while the trainer works, as far as the section `async` lets it."""
+    mode: Literal["sync", "pipelined", "async"]
+    """`async`: rollout goes on while the trainer works, as far as the section `async` lets it; `pipelined`: a step."""
     steps: Count
     checkpoint_every: CountOrNone
     """Steps between checkpoints; the last step always leaves one. 0: only the last."""

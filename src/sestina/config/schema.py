@@ -120,11 +120,11 @@ def one_of(values: Iterable[object]) -> str:
 
 
 def shown(value: object) -> str:
-    """Write a value as YAML would, text in quotes."""
+    """Write a value as YAML would, text and paths in quotes."""
     words: dict[object, str] = {True: "true", False: "false"}
     if value is None:
         return "null"
-    return words[value] if isinstance(value, bool) else repr(value)
+    return words[value] if isinstance(value, bool) else repr(str(value) if isinstance(value, Path) else value)
 
 
 def join(at: str, name: str) -> str:

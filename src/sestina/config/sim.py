@@ -117,6 +117,8 @@ class SimConfig:
     """Trainer ranks that share out a batch and the time that it really takes one; 0: nothing is trained."""
     updates: Literal["interrupt", "drain"] = "interrupt"
     """What weights do to responses under way in asynchronous training: interrupt them as the run would, or wait."""
+    train_s: NonNegative = 0.0
+    """What a training step takes, and its weights to be published, in run.mode `pipelined`."""
     hardware: HardwareConfig | None = None
     """What the engines of a simulated world run on."""
     workload: WorkloadConfig | None = None

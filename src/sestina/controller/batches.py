@@ -49,6 +49,10 @@ class Batches:
     def published(self, version: Version) -> None:
         """See `BatchSource.published`; the next batch is offered when it is asked for."""
 
+    async def make_way(self, offer: Offer) -> Offer:
+        """See `BatchSource.make_way`; between steps nothing is under way."""
+        return offer
+
     def state(self) -> None:
         """See `BatchSource.state`; between steps nothing is under way."""
 

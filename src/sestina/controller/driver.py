@@ -20,7 +20,6 @@ from sestina.core.ids import EVAL_GROUPS, GroupId, RequestId
 from sestina.core.units import InstanceId, Seconds, Version
 from sestina.models.tokenizer import Tokenizer
 from sestina.policies.events import (
-    BatchOffered,
     ChunkFinished,
     Command,
     Dispatch,
@@ -133,7 +132,7 @@ class RolloutDriver:
         batch = UnderWay(samples=list(samples.values()), released=released, on_release=on_release)
         self._batches[self._num_batches] = batch
         begun = take_up(samples, kept or {})
-        self._tell(BatchOffered(batch=self._num_batches, groups=offer.specs(), begun=begun))
+        self._tell(offer.event(self._num_batches, begun))
         return batch
 
     def drop(self, group: GroupId) -> None:
@@ -264,9 +263,10 @@ class RolloutDriver:
             case Dispatch() if command.request.group in self._dropped:
                 self._end_chunk(command.request, command.instance, 0, done=True)
             case Dispatch():
-                chunk = self._samples[command.request].start(command, now)
-                self._ranks.send(self._ranks.layout.rollouts[command.instance], StartChunk(chunk=chunk))
-                self._on_dispatch(command.instance, self._samples[command.request])
+                sample = self._samples[command.request]
+                message = StartChunk(chunk=sample.start(command, now), version=sample.least_version)
+                self._ranks.send(self._ranks.layout.rollouts[command.instance], message)
+                self._on_dispatch(command.instance, sample)
             case Reward() if command.request.group in self._dropped:
                 self._tell(SampleRewarded(request=command.request))
             case Reward():

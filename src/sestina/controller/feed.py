@@ -1,6 +1,6 @@
 """What is offered to the rollout: the next prompts of the data, or the held-out ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,17 @@ class Feed:
         first, count = self._cursor.drawn, self._batch_groups
         self._cursor.draw(count)
         return self._training(step, range(first, first + count))
+
+    def of_step(self, step: int) -> Offer:
+        """Return the groups that synchronous training has in a step, drawn before or not, and be past them."""
+        end = step * self._batch_groups
+        self._cursor.draw(max(0, end - self._cursor.drawn))
+        return self._training(step, range(end - self._batch_groups, end))
+
+    @property
+    def known_lengths(self) -> Mapping[str, tuple[int, ...]]:
+        """Of what prompts were answered in an earlier run."""
+        return self._materials.known_lengths
 
     def draw_group(self) -> Offer:
         """Return the next group alone and move past it."""

@@ -26,5 +26,5 @@ def instance_config(config: RunConfig, instance: InstanceId) -> InstanceConfig:
         stop_token=Tokenizer(config.model.path, model_vocab_size=shape.vocab_size).eos_id,
         weights_timeout_s=config.weights.timeout_s,
         stop_s=config.deadlines.stop_s,
-        interruption="refuse" if config.run.mode == "sync" else "keep_kv" if config.async_.keep_kv else "recompute",
+        interruption="refuse" if config.run.mode != "async" else "keep_kv" if config.async_.keep_kv else "recompute",
     )

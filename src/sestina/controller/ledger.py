@@ -61,7 +61,7 @@ class Ledger:
         assert generated == counted, f"{generated} tokens generated, {counted} trained on, dropped or under way"
         bias = self._meter.distance()
         self._warn(bias)
-        self.metrics = _ages(samples, version) | {
+        self.metrics = ages(samples, version) | {
             "async/selection_bias": bias,
             "async/tokens_generated": float(generated),
             "async/tokens_trained": float(self.trained),
@@ -87,7 +87,7 @@ def num_tokens(samples: Iterable[Sample]) -> int:
     return sum(sample.num_tokens for sample in samples)
 
 
-def _ages(samples: Sequence[Sample], version: Version) -> dict[str, float]:
+def ages(samples: Sequence[Sample], version: Version) -> dict[str, float]:
     """Staleness is `version` less the version of a sample's first token, whatever drew the rest."""
     stale = np.array([version - sample.spans[0].version for sample in samples])
     tokens = version - np.concatenate([sample.versions for sample in samples])

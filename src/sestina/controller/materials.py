@@ -1,6 +1,7 @@
 """What a run works with: model, tokenizer and prompts, and the prompts' part of reading them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from sestina.config.run import RunConfig
@@ -27,6 +28,8 @@ class Materials:
     """What the `oracle` scheduler orders by."""
     forced: RecordedLengths
     """What responses are held to."""
+    known_lengths: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """Of what prompts were answered in an earlier run."""
 
 
 def raw_prompts(config: DataConfig, seed: int) -> tuple[list[RawPrompt], list[RawPrompt]]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from sestina.controller.recorded import RecordedLength
 from sestina.controller.sample import Sample
 from sestina.core.ids import GroupId, RequestId
-from sestina.core.units import Seconds
+from sestina.core.units import Seconds, Version
 from sestina.data.prompt import Prompt
-from sestina.policies.events import GroupSpec
+from sestina.policies.events import BatchOffered, Begun, GroupSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +23,27 @@ class Offer:
     num_samples: int
     max_new_tokens: int
     temperature: float
+    histories: tuple[tuple[int, ...], ...] = ()
+    """Lengths of what each group's prompt was answered in the last epoch; empty: of none."""
+    beta: float = 1.0
+    """As in `BatchOffered`, as are the following."""
+    version: Version | None = None
+    train_s: Seconds = 0.0
+
+    def event(self, batch: int, begun: tuple[Begun, ...] = ()) -> BatchOffered:
+        """Return what the planner is told of it."""
+        return BatchOffered(
+            batch=batch,
+            groups=self.specs(),
+            begun=begun,
+            version=self.version,
+            train_s=self.train_s,
+            beta=self.beta,
+        )
 
     def specs(self) -> tuple[GroupSpec, ...]:
         """Return the groups as the planner is told of them."""
+        histories = self.histories or ((),) * len(self.groups)
         return tuple(
             GroupSpec(
                 group=group,
@@ -33,8 +51,9 @@ class Offer:
                 num_samples=self.num_samples,
                 max_new_tokens=self.max_new_tokens,
                 lengths=lengths,
+                history=history,
             )
-            for (group, prompt), lengths in zip(self.groups, self.lengths, strict=True)
+            for (group, prompt), lengths, history in zip(self.groups, self.lengths, histories, strict=True)
         )
 
     def samples(self, now: Seconds) -> list[Sample]:
@@ -56,4 +75,5 @@ class Offer:
             stop_at=0 if forced is None else forced.tokens + (not forced.stopped),
             temperature=self.temperature,
             offered_s=now,
+            least_version=self.version,
         )

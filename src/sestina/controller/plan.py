@@ -16,4 +16,5 @@ def planner_of(config: RunConfig) -> RolloutPlanner:
         chunk_tokens=rollout.chunk_tokens,
         seed=derive(config.seed, _PLACEMENT),
         affinity_requests=rollout.affinity_requests,
+        ranking_groups=rollout.ranking_groups,
     )

@@ -13,6 +13,7 @@ from sestina.config.resolved import as_flat_dict
 from sestina.config.rules import broken_rules
 from sestina.config.run import RunConfig
 from sestina.config.schema import shown
+from sestina.controller.last_lengths import earlier_lengths
 from sestina.controller.materials import Materials, encoded, raw_prompts
 from sestina.controller.recorded import forced_lengths, recorded_lengths
 from sestina.controller.unsupported import unsupported
@@ -78,8 +79,17 @@ def inspect(config: RunConfig) -> Preflight:
     raw = problems.of(raw_prompts, config.data, config.seed)
     prompts = None if raw is None or tokenizer is None else problems.of(encoded, config, *raw, tokenizer)
     lengths, forced = problems.of(recorded_lengths, config), problems.of(forced_lengths, config)
+    known = None if prompts is None else problems.of(earlier_lengths, config, prompts[0])
     materials = None
-    if shape and tokenizer and prompts and lengths and forced and not (problems.wrong or problems.absent):
+    if (
+        shape
+        and tokenizer
+        and prompts
+        and lengths
+        and forced
+        and known is not None
+        and not (problems.wrong or problems.absent)
+    ):
         materials = Materials(
             shape=shape,
             tokenizer=tokenizer,
@@ -87,6 +97,7 @@ def inspect(config: RunConfig) -> Preflight:
             eval_prompts=prompts[1],
             lengths=lengths,
             forced=forced,
+            known_lengths=known,
         )
     return Preflight(
         config=config,

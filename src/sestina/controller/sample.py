@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from sestina.core.ids import EVAL_GROUPS, RequestId
 from sestina.core.records import ChunkRequest, ChunkResult, VersionSpan
-from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray
+from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray, Version
 from sestina.data.prompt import Prompt
 from sestina.policies.events import Dispatch
 from sestina.rewards.outcome import Outcome
@@ -30,6 +30,8 @@ class Sample:
     offered_s: Seconds
     stop_at: int = 0
     """As in `ChunkRequest`."""
+    least_version: Version | None = None
+    """Weights that draw it, or newer ones; None: those that are there."""
     parts: list[ChunkResult] = field(default_factory=list[ChunkResult])
     chunks: list[ChunkRow] = field(default_factory=list[ChunkRow])
     outcome: Outcome | None = None

@@ -13,6 +13,7 @@ from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.histories import Histories
 from sestina.controller.kv_metrics import kv_pool_metrics
+from sestina.controller.pipeline import Pipeline
 from sestina.controller.progress import Progress
 from sestina.controller.ranks import Ranks
 from sestina.controller.run_dir import HISTORY
@@ -64,8 +65,8 @@ class Session:
         self._tasks = tasks
         self._building: asyncio.Task[None] | None = None
         self._saved_step: int | None = None
-        source = Stream if config.run.mode == "async" else Batches
-        self._batches: BatchSource = source(config, feed, driver, stop)
+        sources = {"sync": Batches, "async": Stream, "pipelined": Pipeline}
+        self._batches: BatchSource = sources[config.run.mode](config, feed, driver, stop)
         self._publish_s: Seconds = 0.0
         """Limit of a whole update, from that of each bucket."""
         self._finished: list[Sample] = []
@@ -91,7 +92,7 @@ class Session:
             self._feed.restore(state.feed, checkpoint)
             if self._histories is not None:
                 await self._histories.restore(checkpoint / HISTORY, config.deadlines.checkpoint_s)
-            self._batches.restore(read_stream(checkpoint) if config.run.mode == "async" else None)
+            self._batches.restore(None if config.run.mode == "sync" else read_stream(checkpoint))
         model = config.model.path if checkpoint is None else model_of(checkpoint)
         limit_s = config.deadlines.start_s
         await start_instances(self._ranks, self._driver, model, version, dtype=config.trainer.dtype, start_s=limit_s)
@@ -115,7 +116,7 @@ class Session:
         rolled_out_s = time.monotonic()
         await self._built()
         self._progress.phase(f"the trainer to train on {len(samples)} samples")
-        batch = to_batch(samples, mixed=self.config.run.mode == "async")
+        batch = to_batch(samples, mixed=self.config.run.mode != "sync")
         order = TrainBatch(step=self.step + 1, temperature=self.config.rollout.temperature, batch=batch)
         limit_s = self.config.deadlines.train_s
         done = await self._ranks.ask(
@@ -142,8 +143,9 @@ class Session:
         start = time.monotonic()
         limit_s = self._publish_s
         what = f"weights of version {version}"
+        receive = ReceiveWeights(version=version, load=self.config.run.mode != "pipelined")
         receiving = [
-            self._ranks.ask(rank, ReceiveWeights(version=version), WeightsLoaded, limit_s, f"to load {what}")
+            self._ranks.ask(rank, receive, WeightsLoaded, limit_s, f"to load {what}")
             for rank in self._ranks.layout.rollouts
         ]
         order = PublishWeights(version=version)
@@ -171,7 +173,8 @@ class Session:
         """Answer the held-out prompts with the current weights; returns the `eval/` metrics."""
         start = time.monotonic()
         self._progress.phase(lambda: f"evaluation, {self._driver.waiting_for()}")
-        samples = await self._driver.roll_out(self._feed.held_out(self.step))
+        offer = await self._batches.make_way(self._feed.held_out(self.step))
+        samples = await self._driver.roll_out(offer)
         self._finished += samples
         metrics = eval_metrics(samples)
         self._progress.evaluated(metrics["eval/accuracy"])

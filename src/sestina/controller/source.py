@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from sestina.controller.offer import Offer
 from sestina.controller.sample import Sample
 from sestina.controller.stream_state import StreamState
 from sestina.core.units import Version
@@ -24,6 +25,10 @@ class BatchSource(Protocol):
 
     def published(self, version: Version) -> None:
         """Every instance has these weights."""
+        ...
+
+    async def make_way(self, offer: Offer) -> Offer:
+        """Return what an evaluation offers, once nothing is under way that it would get in the way of."""
         ...
 
     def state(self) -> StreamState | None:

@@ -125,6 +125,10 @@ class Admission:
             self._tell(GroupsOffered(count=1))
         self._tell(VersionPublished(version=version))
 
+    async def make_way(self, offer: Offer) -> Offer:
+        """See `BatchSource.make_way`; groups and held-out prompts share the instances."""
+        return offer
+
     def state(self) -> StreamState:
         """See `BatchSource.state`; groups that were given up are lost already."""
         born = self._buffer.born

@@ -27,6 +27,8 @@ class StreamState:
     samples: tuple[KeptSample, ...]
     """Those that have a token."""
     tally: Tally
+    lengths: tuple[tuple[str, tuple[int, ...], float], ...] = ()
+    """What `histopipe` knows of prompts (controller.last_lengths)."""
 
 
 def write_stream(checkpoint: Path, state: StreamState) -> None:

@@ -48,14 +48,15 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
     """Return pairs of settings that nobody has brought together: (key, value, with what, what is)."""
     rollout, draft = config.rollout, config.draft
     sglang, pool = rollout.engine.kind == "sglang", rollout.kv_pool.kind != "none"
-    asynchronous, simulated = config.run.mode == "async", config.sim is not None
+    mode, simulated = config.run.mode, config.sim is not None
+    ahead = mode != "sync"
     servers = ("draft.servers", draft.servers)
-    of_sglang, of_async = "by rollout.engine.kind 'sglang'", "by run.mode 'async'"
+    of_sglang, of_mode = "by rollout.engine.kind 'sglang'", f"by run.mode '{mode}'"
     pairs = (
         (sglang and draft.servers, *servers, of_sglang, "0 is"),
         (sglang and draft.calibration, "draft.calibration", draft.calibration, of_sglang, "null is"),
-        (asynchronous and draft.servers, *servers, of_async, "0 is"),
-        (asynchronous and pool, "rollout.kv_pool.kind", repr(rollout.kv_pool.kind), of_async, "'none' is"),
+        (ahead and draft.servers, *servers, of_mode, "0 is"),
+        (ahead and pool, "rollout.kv_pool.kind", repr(rollout.kv_pool.kind), of_mode, "'none' is"),
         (simulated and draft.servers, *servers, "by an emulation", "0 is"),
         (
             simulated and "history" in draft.source,

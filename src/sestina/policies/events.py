@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sestina.core.ids import GroupId, RequestId
-from sestina.core.units import InstanceId
+from sestina.core.units import InstanceId, Seconds, Version
 
-PlacementReason: TypeAlias = Literal["bound", "least-loaded", "probe", "longest-first", "least-served", "oracle"]
+PlacementReason: TypeAlias = Literal[
+    "bound", "least-loaded", "probe", "longest-first", "least-served", "oracle", "ranked", "intra-step", "inter-step"
+]
 """By which rule a chunk was next."""
 
 
@@ -24,6 +26,8 @@ class GroupSpec:
     max_new_tokens: int
     lengths: tuple[int, ...] = ()
     """Response tokens of each sample in a recorded run; empty when there is none."""
+    history: tuple[int, ...] = ()
+    """Response tokens of the prompt's answers in the last epoch; empty when there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,12 @@ class BatchOffered:
     groups: tuple[GroupSpec, ...]
     begun: tuple[Begun, ...] = ()
     """Requests that go on from where an earlier start of the run has left them; all others start from nothing."""
+    version: Version | None = None
+    """Weights that instances load, if they have older ones, before they begin with it; None: no matter."""
+    train_s: Seconds = 0.0
+    """What the last training step took."""
+    beta: float = 1.0
+    """Growth over the last epoch beyond which a response is an outlier (RhymeRL, section 5.3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

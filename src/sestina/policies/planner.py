@@ -4,7 +4,7 @@ Invariants: a request is in one place at a time and ends exactly once; a batch i
 sample has its reward; with a scheduler that asks `Instance.fits`, promised pages never exceed an instance's capacity.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias, assert_never
 
 from sestina.core.units import Seconds
@@ -23,15 +23,18 @@ from sestina.policies.events import (
     SampleRewarded,
 )
 from sestina.policies.group import GroupScheduler
+from sestina.policies.histopipe.scheduler import HistoPipeScheduler
 from sestina.policies.instances import Instances
 from sestina.policies.oracle import OracleScheduler
 from sestina.policies.request_buffer import Entry, RequestBuffer
 from sestina.policies.scheduler import Placement, Scheduler
 
-SchedulerKind: TypeAlias = Literal["group", "divided", "context", "oracle"]
+SchedulerKind: TypeAlias = Literal["group", "divided", "context", "oracle", "histopipe"]
 
 
-def build_planner(kind: SchedulerKind, *, chunk_tokens: int, seed: int, affinity_requests: int = 0) -> "RolloutPlanner":
+def build_planner(
+    kind: SchedulerKind, *, chunk_tokens: int, seed: int, affinity_requests: int = 0, ranking_groups: int = 8
+) -> "RolloutPlanner":
     """Return a planner with the named scheduler; `group` does not chunk and ignores all but the seed."""
     chunks = {"chunk_tokens": chunk_tokens, "affinity_requests": affinity_requests}
     match kind:
@@ -43,6 +46,9 @@ def build_planner(kind: SchedulerKind, *, chunk_tokens: int, seed: int, affinity
             return RolloutPlanner(ContextScheduler(**chunks))
         case "oracle":
             return RolloutPlanner(OracleScheduler(**chunks))
+        case "histopipe":
+            histopipe = HistoPipeScheduler(chunk_tokens=chunk_tokens, num_groups=ranking_groups)
+            return RolloutPlanner(histopipe, observe=histopipe.observe)
         case _:
             assert_never(kind)
 
@@ -59,8 +65,10 @@ class RolloutPlanner:
         [Dispatch(request=RequestId(group=0, sample=0), instance=0, max_tokens=64, reason='least-loaded')]
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, observe: Callable[[Event, Seconds], None] | None = None) -> None:
+        """`observe`: a scheduler that plans ahead is told every event through it, before anything comes of it."""
         self._scheduler = scheduler
+        self._observe = observe
         self._buffer = RequestBuffer()
         self._instances = Instances()
         self._open_samples: dict[int, int] = {}
@@ -74,6 +82,8 @@ class RolloutPlanner:
     def handle(self, event: Event, now: Seconds) -> Sequence[Command]:
         """See `Machine.handle`."""
         commands: list[Command] = []
+        if self._observe is not None:
+            self._observe(event, now)
         match event:
             case InstanceUp():
                 self._instances.add(event)

@@ -80,6 +80,10 @@ class RolloutConfig:
     """Directory of a recorded run, or a Parquet file, by whose response lengths the `oracle` scheduler orders."""
     forced_lengths_from: Path | None
     """The same, to whose lengths responses are held: no end of sequence before, and it there."""
+    ranking_groups: Count
+    """Groups of prompts, short to long, that `histopipe` gives instances of their own; fewer where there are fewer."""
+    history_from: Path | None
+    """Directory of a recorded run, or a Parquet file, whose lengths `histopipe` ranks the first epoch by."""
     max_new_tokens: Count
     """Longest response."""
     temperature: Positive

@@ -31,6 +31,7 @@ from sestina.transport.messages import (
     WeightsJoined,
     WeightsLoaded,
 )
+from sestina.weights.buffer import WeightBuffer
 from sestina.weights.group import UpdateGroup
 from sestina.weights.rendezvous import connect_store
 from sestina.weights.update import receive
@@ -50,16 +51,18 @@ class RolloutWorker:
         self._desk = build_desk(config)
         self._engine: Engine = build_engine(config, self._desk)
         self._updates: tuple[UpdateGroup, WeightLayout] | None = None
+        self._buffer = WeightBuffer()
         self._stopped = False
 
     def run(self) -> None:
         """Serve until told to stop; raises what the engine, the update group or a missing controller raise."""
         self._link.send(self._ready())
         shared = self._desk.shared
-        with closing(self._engine), closing(shared) if shared else nullcontext():
+        with closing(self._engine), closing(self._buffer), closing(shared) if shared else nullcontext():
             while not self._stopped:
                 for message in self._link.poll(self._load_report):
                     self._handle(message)
+                self._link.send(*self._buffer.arrived())
                 if shared:
                     shared.exchange(time.monotonic())
                 if self._engine.idle:
@@ -78,6 +81,7 @@ class RolloutWorker:
     def _handle(self, message: Message) -> None:
         match message:
             case StartChunk():
+                self._turn(message.version)
                 self._engine.submit(message.chunk)
             case GroupHistory():
                 assert self._desk.take_history is not None, "a history was sent that nobody drafts from"
@@ -112,10 +116,28 @@ class RolloutWorker:
         self._link.send(WeightsJoined())
 
     def _receive(self, message: ReceiveWeights) -> None:
-        assert self._updates is not None, "weights were sent before this rank joined the update group"
+        if not message.load:
+            self._buffer.receive(message.version, *self._update_group())
+            return
         self._link.announce(f"receiving weights of version {message.version}")
         start = time.monotonic()
-        self._load(message.version, receive(*self._updates, message.version, keep_on=self._keep_on), start)
+        tensors = receive(*self._update_group(), message.version, keep_on=self._keep_on)
+        self._load(message.version, tensors)
+        self._confirm(message.version, tensors, start)
+
+    def _update_group(self) -> tuple[UpdateGroup, WeightLayout]:
+        assert self._updates is not None, "weights were sent before this rank joined the update group"
+        return self._updates
+
+    def _turn(self, version: Version | None) -> None:
+        """Load the weights that a chunk asks for, unless they or newer ones are there; no other chunk may be running.
+
+        Raises DeadlineError when they do not arrive.
+        """
+        loaded = self._engine.version
+        if version is not None and loaded is not None and version > loaded:
+            self._link.announce(f"loading weights of version {version}")
+            self._load(version, self._buffer.take(version, self._config.weights_timeout_s))
 
     def _read(self, message: LoadWeights) -> None:
         self._link.announce(f"reading weights of version {message.version}")
@@ -123,13 +145,16 @@ class RolloutWorker:
         dtype = getattr(torch, message.dtype)
         tensors = read_weights(Path(message.directory), self._config.shape)
         kept = {name: tensor.to(self._keep_on, dtype) for name, tensor in tensors.items()}
-        self._load(message.version, kept, start)
+        self._load(message.version, kept)
+        self._confirm(message.version, kept, start)
 
-    def _load(self, version: Version, tensors: dict[str, torch.Tensor], start: Seconds) -> None:
+    def _load(self, version: Version, tensors: dict[str, torch.Tensor]) -> None:
         self._link.send(DraftReport(instance=self._config.instance, tally=self._desk.tally.take()))
         if self._desk.shared:
             self._desk.shared.begin(version)
         self._engine.load_weights(version, tensors)
+
+    def _confirm(self, version: Version, tensors: dict[str, torch.Tensor], start: Seconds) -> None:
         num_bytes = sum(tensor.nbytes for tensor in tensors.values())
         loaded = WeightsLoaded(version=version, num_bytes=num_bytes, seconds=time.monotonic() - start)
         self._link.send(self._load_report(), loaded)  # counts of all that the last weights have decoded

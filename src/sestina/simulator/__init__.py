@@ -10,6 +10,7 @@ instance.py    one real engine under a clock of its own
 emulated.py    the driver
 trainer.py     a real trainer, whose time is shared out
 training.py    the loop: batch, step, weights, evaluation
+pipeline.py    the loop where a step is rolled out while the one before trains
 
 Simulated: neither, and times from a cost model.
 cost/          what engines, trainers and links take

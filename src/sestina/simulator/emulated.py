@@ -20,7 +20,6 @@ from sestina.core.ids import EVAL_GROUPS, GroupId, RequestId
 from sestina.core.units import InstanceId, Seconds, Version
 from sestina.models.tokenizer import Tokenizer
 from sestina.policies.events import (
-    BatchOffered,
     ChunkFinished,
     Command,
     Dispatch,
@@ -116,7 +115,7 @@ class EmulatedDriver:
         self._num_batches += 1
         number, batch = self._num_batches, EmulatedBatch(samples=list(samples.values()), on_release=on_release)
         self._batches[number] = batch
-        self._tell(lambda: BatchOffered(batch=number, groups=offer.specs()))
+        self._tell(lambda: offer.event(number))
         return batch
 
     def drop(self, group: GroupId) -> None:
@@ -145,6 +144,15 @@ class EmulatedDriver:
         """Have the controller hear, after what it is doing, of something that it has done itself."""
         self._agenda.put(self._clock(), lambda at: self._hear(at, read))
 
+    def later(self, at: Seconds, happening: Callable[[], None]) -> None:
+        """Have the controller learn of something at an instant."""
+
+        def happens(at: Seconds) -> None:
+            self._clock.wait_until(at)
+            happening()
+
+        self._agenda.put(at, happens)
+
     def _hear(self, at: Seconds, read: Callable[[], Event]) -> None:
         """The controller takes in one event that reached it at an instant."""
         self._clock.wait_until(at)
@@ -161,7 +169,8 @@ class EmulatedDriver:
             case Dispatch(request=id, instance=instance) if id.group in self._dropped:
                 self._tell(lambda: ChunkFinished(request=id, instance=instance, produced_tokens=0, done=True))
             case Dispatch(request=id, instance=instance):
-                self._send(instance, StartChunk(chunk=self._samples[id].start(command, now)))
+                sample = self._samples[id]
+                self._send(instance, StartChunk(chunk=sample.start(command, now), version=sample.least_version))
             case Reward(request=id) if id.group in self._dropped:
                 self._tell(lambda: SampleRewarded(request=id))
             case Reward():

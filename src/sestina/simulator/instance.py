@@ -15,13 +15,25 @@ from sestina.transport.messages import AbortChunks, ChunkEnded, Message, StartCh
 class EmulatedInstance:
     """Between steps it reads what has arrived and sends what has ended, as a rollout rank does."""
 
-    def __init__(self, instance: InstanceId, engine: Engine, clock: VirtualClock, *, drains: bool = False) -> None:
-        """`drains`: it takes weights when what it runs has ended, and begins nothing before."""
+    def __init__(
+        self,
+        instance: InstanceId,
+        engine: Engine,
+        clock: VirtualClock,
+        weights: Mapping[str, torch.Tensor] | None = None,
+        *,
+        drains: bool = False,
+    ) -> None:
+        """`weights`: what it loads when a chunk asks for a newer version.
+
+        `drains`: weights that are published are taken when what it runs has ended, and nothing is begun before.
+        """
         self.id = instance
         self.engine = engine
         self.stepping = False
         """Whether it is in the middle of a step."""
         self._clock = clock
+        self._weights = weights
         self._drains = drains
         self._arrived: list[bytes] = []
         self._update: tuple[Version, Mapping[str, torch.Tensor]] | None = None
@@ -84,8 +96,15 @@ class EmulatedInstance:
     def _handle(self, message: Message) -> None:
         match message:
             case StartChunk():
+                self._turn(message.version)
                 self.engine.submit(message.chunk)
             case AbortChunks():
                 self.engine.abort(list(message.ids))
             case _:
                 raise AssertionError(f"an instance cannot answer {type(message).__name__}")
+
+    def _turn(self, version: Version | None) -> None:
+        loaded = self.engine.version
+        if version is not None and loaded is not None and version > loaded:
+            assert self._weights is not None, "a chunk asks for weights in a world that has those of the start alone"
+            self.engine.load_weights(version, self._weights)

@@ -18,6 +18,7 @@ from sestina.controller.materials import Materials
 from sestina.controller.plan import planner_of
 from sestina.controller.preflight import prepare
 from sestina.controller.run_dir import CONFIG, JOURNAL, SUMMARY, RunDir
+from sestina.controller.sample import Sample
 from sestina.controller.trainer import silence_megatron, trainer_job
 from sestina.core.errors import ConfigError, RunDirError
 from sestina.core.units import InstanceId
@@ -29,6 +30,7 @@ from sestina.simulator.clock import Meter, VirtualClock, meter_for, nothing_take
 from sestina.simulator.compare import PICTURE, TABLE, draw_finished, table_of, write_table
 from sestina.simulator.emulated import EmulatedDriver
 from sestina.simulator.instance import EmulatedInstance
+from sestina.simulator.pipeline import pipelined_steps
 from sestina.simulator.rollouts import roll_out
 from sestina.simulator.scoring import Score
 from sestina.simulator.trainer import EmulatedTrainer
@@ -113,15 +115,29 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
             score=stack.enter_context(_pool(config)),
             num_workers=config.reward.num_workers,
         )
-        trainer = stack.enter_context(_trainer(config, sim, meter))
-        run = EmulatedRun(config, Feed(config, materials), driver, trainer)
-        for step in range(config.run.steps + 1):
-            samples, values = run.step(step) if step else run.begin()
-            if values:
-                metrics.log(step, values | tally_metrics([desk.tally.take() for desk in desks]))
-                chunks = [chunk for sample in samples for chunk in sample.chunks]
-                write_step(run_dir.path, step, [sample.row() for sample in samples], chunks)
-                console.print(_line(step, values))
+        feed = Feed(config, materials)
+        for step, samples, values in _steps(
+            config, sim, driver, feed, stack.enter_context(_trainer(config, sim, meter))
+        ):
+            metrics.log(step, values | tally_metrics([desk.tally.take() for desk in desks]))
+            chunks = [chunk for sample in samples for chunk in sample.chunks]
+            write_step(run_dir.path, step, [sample.row() for sample in samples], chunks)
+            console.print(_line(step, values))
+
+
+def _steps(
+    config: RunConfig, sim: SimConfig, driver: EmulatedDriver, feed: Feed, trainer: EmulatedTrainer | None
+) -> Iterator[tuple[int, list[Sample], dict[str, float]]]:
+    """Yield each step's samples and metrics; step 0 is an evaluation before the first."""
+    if config.run.mode == "pipelined":
+        for step, (samples, values) in enumerate(pipelined_steps(config, driver, feed, sim.train_s), start=1):
+            yield step, samples, values
+        return
+    run = EmulatedRun(config, feed, driver, trainer)
+    for step in range(config.run.steps + 1):
+        samples, values = run.step(step) if step else run.begin()
+        if values:
+            yield step, samples, values
 
 
 def _line(step: int, values: dict[str, float]) -> str:
@@ -150,8 +166,9 @@ def _instance(
     engine = build_engine(job, desk, clock=clock)
     tensors = read_weights(job.model, job.shape)
     dtype = getattr(torch, config.rollout.engine.dtype)
-    engine.load_weights(0, {name: tensor.to(job.engine.device, dtype) for name, tensor in tensors.items()})
-    return EmulatedInstance(number, engine, clock, drains=drains)
+    weights = {name: tensor.to(job.engine.device, dtype) for name, tensor in tensors.items()}
+    engine.load_weights(0, weights)
+    return EmulatedInstance(number, engine, clock, weights, drains=drains)
 
 
 @contextlib.contextmanager

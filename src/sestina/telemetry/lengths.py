@@ -5,6 +5,7 @@ Both have the columns of a run's `traces/requests`; a file needs those of COLUMN
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,27 @@ def read_spans(source: Path, name: str) -> "pa.ChunkedArray[Any] | None":
         raise DataError(f"{source}: column {name} is of type {column.type}; allowed are numbers")
     _refuse_first(source, column, name, lambda value: not 0 <= value < math.inf, "at least 0")
     return column
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One recorded response, as far as it says how long answers to its prompt are."""
+
+    prompt_id: str
+    step: int
+    prompt_tokens: int
+    response_tokens: int
+
+
+def read_answers(source: Path) -> list[Answer]:
+    """Return the recorded responses to training prompts; raises DataError as `read_lengths`, or when they lack ids."""
+    read_lengths(source)
+    table = _read(source)
+    if "prompt_id" not in table.column_names:
+        raise DataError(f"{source}: lacks column prompt_id, by which answers are known again")
+    columns = [table.column(field.name).to_pylist() for field in fields(Answer)]
+    held_out = table.column("evaluation").to_pylist() if "evaluation" in table.column_names else [False] * len(table)
+    return [Answer(*row) for row, left_out in zip(zip(*columns, strict=True), held_out, strict=True) if not left_out]
 
 
 def _read(source: Path) -> pa.Table:

@@ -77,6 +77,8 @@ class StartChunk(_Base, frozen=True):
     """Run one chunk."""
 
     chunk: ChunkRequest
+    version: Version | None = None
+    """Load these weights from the buffer first, if older ones are loaded; None: no matter."""
 
 
 class GroupHistory(_Base, frozen=True):
@@ -177,6 +179,8 @@ class ReceiveWeights(_Base, frozen=True):
     """Rollout: take part in the broadcast of this version, verify it, load it."""
 
     version: Version
+    load: bool = True
+    """False: chunks go on meanwhile, and the version is kept until one asks for it."""
 
 
 class LoadWeights(_Base, frozen=True):

@@ -92,9 +92,10 @@ _ENGINES = "rollout/engine: 'torhc' is not allowed; one of 'sglang', 'sglang_cud
     [
         (
             "rollout=dividd",
-            "rollout: 'dividd' is not allowed; one of 'context', 'divided', 'group', 'oracle'; did you mean 'divided'?",
+            "rollout: 'dividd' is not allowed; one of 'context', 'divided', 'group', 'histopipe', 'oracle'; "
+            "did you mean 'divided'?",
         ),
-        ("rollout=zzz", "rollout: 'zzz' is not allowed; one of 'context', 'divided', 'group', 'oracle'"),
+        ("rollout=zzz", "rollout: 'zzz' is not allowed; one of 'context', 'divided', 'group', 'histopipe', 'oracle'"),
         ("data=null", "data: 'null' is not allowed; one of 'files', 'sums'"),
         ("data={kind: files}", "data: \"{'kind': 'files'}\" is not allowed; one of 'files', 'sums'"),
         ("data=[sums,filez]", "data: 'filez' is not allowed; one of 'files', 'sums'; did you mean 'files'?"),

@@ -62,7 +62,7 @@ def test_a_key_with_a_default_may_be_left_out():
         ("trainer.optimizer.beta1=1", "trainer.optimizer.beta1: 1 is not allowed; a number of at least 0 and below 1"),
         ("trainer.device=gpu", "trainer.device: 'gpu' is not allowed; one of 'cpu', 'cuda'"),
         ("trainer.sequence_parallel=1", "trainer.sequence_parallel: 1 is not allowed; true or false"),
-        ("run.mode=pipelined", "run.mode: 'pipelined' is not allowed; one of 'sync', 'async'"),
+        ("run.mode=streamed", "run.mode: 'streamed' is not allowed; one of 'sync', 'pipelined', 'async'"),
         ("name=''", "name: '' is not allowed; text of at least 1 character"),
         ("name=7", "name: 7 is not allowed; text of at least 1 character"),
         ("model.path=''", "model.path: '' is not allowed; a path"),

@@ -82,6 +82,7 @@ ALLOWED_CHANGES = words(
     "name=other dir=elsewhere resume=never async.bias_alarm=0.5 "
     "run.steps=7 run.checkpoint_every=1 run.keep_checkpoints=9 eval.every=3 "
     "rollout.num_instances=16 rollout.scheduler=group rollout.chunk_tokens=7 rollout.affinity_requests=3 "
+    "rollout.ranking_groups=3 "
     "rollout.lengths_from=runs/other rollout.expected_tokens=50 rollout.engine.kv_capacity_tokens=1024 "
     "rollout.engine.max_running=3 rollout.engine.max_step_tokens=32 draft.source=grouped draft.length=aimd "
     "draft.servers=2 draft.toggle=batch draft.guard=false draft.max_tokens=9 draft.paths=2 draft.min_token_prob=0 "
@@ -113,7 +114,7 @@ PINNED_CHANGES = words(
 def test_every_key_of_the_usual_run_is_either_free_or_pinned():
     fixed = {"async.keep_kv", "data.kind", "rollout.engine.kind", "algorithm.kind", "reward.kind", "reward.answer_mark"}
     fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel", "cluster", "sim", "model.shape"}
-    fixed |= {"rollout.kv_pool.kind"}
+    fixed |= {"rollout.kv_pool.kind", "rollout.history_from"}
     fixed |= {"trainer.expert_parallel", "trainer.expert_tensor_parallel"}
     listed = [change.partition("=")[0] for change in ALLOWED_CHANGES + PINNED_CHANGES]
     assert sorted([*listed, *fixed]) == sorted(as_flat_dict(load(changed())))

@@ -96,6 +96,20 @@ BROKEN = [
         "async.keep_kv: true is not allowed with run.mode 'sync'; false: weights change between responses there",
     ),
     (
+        ["run.mode=pipelined", "async.keep_kv=true"],
+        "async.keep_kv: true is not allowed with run.mode 'pipelined'; false: weights change between responses there",
+    ),
+    (
+        ["rollout.scheduler=histopipe"],
+        "rollout.scheduler: 'histopipe' is not allowed with run.mode 'sync'; another scheduler, or run.mode "
+        "'pipelined': it balances over two steps",
+    ),
+    (
+        ["rollout.history_from=runs/a"],
+        "rollout.history_from: 'runs/a' is not allowed with rollout.scheduler 'divided'; null, or rollout.scheduler "
+        "'histopipe', which alone ranks by it",
+    ),
+    (
         ["rollout.engine.max_running=257"],
         "rollout.engine.max_running: 257 is not allowed with rollout.engine.max_step_tokens 256; at most 256",
     ),
@@ -207,6 +221,8 @@ def test_sglang_is_interrupted_and_held_to_lengths():
             "run.mode=async", "async.keep_kv=true", "rollout.forced_lengths_from=a", argv=("rollout.engine=sglang",)
         )
     )
+    [line] = violations("run.mode=pipelined", argv=("rollout.engine=sglang",))
+    assert line.startswith("run.mode: 'pipelined' is not allowed with rollout.engine.kind 'sglang'; 'sync': only the")
 
 
 def test_dynamic_sampling_needs_a_stream():

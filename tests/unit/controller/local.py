@@ -19,15 +19,18 @@ LAYOUT = Layout(controller=0, rollouts=(1, 2), trainers=(3,))
 class LocalRanks:
     """Engines of two rollout ranks; `step` moves each of them by one forward pass."""
 
-    def __init__(self, shape, weights, version):
+    def __init__(self, shape, weights, version, interruption="recompute"):
         self.layout, self.loads, self.on_chunk = LAYOUT, {}, None
-        self.engines = [make_engine(shape, interruption="recompute", max_running=6) for _ in LAYOUT.rollouts]
+        self.engines = [make_engine(shape, interruption=interruption, max_running=6) for _ in LAYOUT.rollouts]
+        self.buffered = {}
         self.load(version, weights)
 
     def send(self, rank, message):
         engine = self.engines[LAYOUT.rollouts.index(rank)]
         match message:
             case StartChunk():
+                if message.version is not None and message.version > engine.version:
+                    engine.load_weights(message.version, self.buffered[message.version])
                 engine.submit(message.chunk)
             case AbortChunks():
                 engine.abort(list(message.ids))
@@ -54,9 +57,9 @@ class Letters:
         return "".join(chr(97 + t % 26) for t in np.asarray(tokens).tolist())
 
 
-def make_driver(ranks, journal, tasks, version, chunk_tokens=7):
+def make_driver(ranks, journal, tasks, version, chunk_tokens=7, kind="divided"):
     driver = RolloutDriver(
-        build_planner("divided", chunk_tokens=chunk_tokens, seed=0),
+        build_planner(kind, chunk_tokens=chunk_tokens, seed=0),
         ranks=ranks,
         pool=LocalRewards(),
         journal=journal,

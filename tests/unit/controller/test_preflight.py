@@ -164,6 +164,14 @@ def test_drafts_are_carried_where_they_were_verified(model, engine, device, said
             "draft.source: 'history' is not carried by an emulation; a source without 'history' is",
         ),
         (
+            ("run.mode=pipelined", "draft=grouped", "draft.servers=1"),
+            "draft.servers: 1 is not carried by run.mode 'pipelined'; 0 is",
+        ),
+        (
+            ("run.mode=pipelined", "rollout=histopipe", "rollout/kv_pool=local"),
+            "rollout.kv_pool.kind: 'local' is not carried by run.mode 'pipelined'; 'none' is",
+        ),
+        (
             ("rollout/engine=sglang", "draft=grouped", "draft.servers=2"),
             "draft.servers: 2 is not carried by rollout.engine.kind 'sglang'; 0 is",
         ),

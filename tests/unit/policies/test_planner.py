@@ -32,8 +32,15 @@ def offer(batch, *groups):
     return BatchOffered(batch=batch, groups=tuple(groups))
 
 
-def group(number, *, samples=2, prompt=10, limit=100, lengths=()):
-    return GroupSpec(group=number, prompt_tokens=prompt, num_samples=samples, max_new_tokens=limit, lengths=lengths)
+def group(number, *, samples=2, prompt=10, limit=100, lengths=(), history=()):
+    return GroupSpec(
+        group=number,
+        prompt_tokens=prompt,
+        num_samples=samples,
+        max_new_tokens=limit,
+        lengths=lengths,
+        history=history,
+    )
 
 
 def test_a_group_is_bound_to_one_instance_and_not_chunked():
@@ -236,7 +243,7 @@ class PlannerMachine(RuleBasedStateMachine):
     """A world that ends chunks and rewards samples in any order; checks what the planner promises."""
 
     @initialize(
-        kind=st.sampled_from(["group", "divided", "context", "oracle"]),
+        kind=st.sampled_from(["group", "divided", "context", "oracle", "histopipe"]),
         num_instances=st.integers(1, 3),
         chunk_tokens=st.integers(1, 60),
         max_running=st.integers(1, 5),
@@ -252,7 +259,9 @@ class PlannerMachine(RuleBasedStateMachine):
         self.limits: dict[RequestId, int] = {}
         self.to_reward: list[RequestId] = []
         self.open_batches: dict[int, set[RequestId]] = {}
-        self.num_groups = self.num_batches = 0
+        self.num_groups = self.num_batches = self.version = 0
+        self.needs: dict[RequestId, int] = {}
+        self.loaded = dict.fromkeys(range(num_instances), 0)
         self.now = 0.0
 
     def tell(self, event):
@@ -265,22 +274,31 @@ class PlannerMachine(RuleBasedStateMachine):
                     assert command.request not in self.running
                     assert 1 <= command.max_tokens <= self.limits[command.request] - self.grown[command.request]
                     assert self.kind == "group" or command.max_tokens <= self.chunk_tokens
+                    self.load(command)
                     self.running[command.request] = command
                 case Reward():
                     self.to_reward.append(command.request)
                 case ReleaseBatch():
                     assert not self.open_batches.pop(command.batch)
 
+    def load(self, dispatch):
+        """A worker of the pipeline loads newer weights with the first chunk that asks for them, and has to be idle."""
+        instance, needed = dispatch.instance, self.needs[dispatch.request]
+        if self.kind == "histopipe" and needed > self.loaded[instance]:
+            assert not [other for other in self.running.values() if other.instance == instance]
+            self.loaded[instance] = needed
+
     @rule(
         sizes=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(1, 100)), min_size=1, max_size=3),
         recorded=st.booleans(),
+        newer=st.booleans(),
         data=st.data(),
     )
-    def offer_batch(self, sizes, recorded, data):
+    def offer_batch(self, sizes, recorded, newer, data):
         groups = []
         for samples, prompt, limit in sizes:
             lengths = tuple(1 + (7 * prompt * s) % limit for s in range(samples)) if recorded else ()
-            spec = group(self.num_groups, samples=samples, prompt=prompt, limit=limit, lengths=lengths)
+            spec = group(self.num_groups, samples=samples, prompt=prompt, limit=limit, lengths=lengths, history=lengths)
             groups.append(spec)
             for s in range(samples):
                 self.limits[RequestId(spec.group, s)] = limit
@@ -292,7 +310,12 @@ class PlannerMachine(RuleBasedStateMachine):
         ]
         self.open_batches[self.num_batches] = members - {each.request for each in begun if each.rewarded}
         self.num_batches += 1
-        self.tell(BatchOffered(batch=self.num_batches - 1, groups=tuple(groups), begun=tuple(begun)))
+        self.version += newer
+        self.needs |= dict.fromkeys(members, self.version)
+        number = self.num_batches - 1
+        self.tell(
+            BatchOffered(batch=number, groups=tuple(groups), begun=tuple(begun), version=self.version, train_s=3.0)
+        )
 
     def begin(self, request, data):
         """An earlier start has come some way with this request."""

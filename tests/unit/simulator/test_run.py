@@ -136,3 +136,22 @@ def test_the_command_reports_what_is_wrong():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "sim.worlds: unknown key; did you mean 'sim.world'?" in done.stderr
+
+
+PIPELINED = ("run.mode=pipelined", "run.steps=6", "data.num_prompts=16")
+
+
+def test_pipelined_steps_are_one_version_behind_and_overlap_with_training(simulated):
+    plain = simulated(*PIPELINED)
+    ranked = simulated(*PIPELINED, "sim.train_s=60", "rollout.scheduler=histopipe")
+    assert crcs(plain) == crcs(ranked), "weights are those of the start under every version"
+    for config in (plain, ranked):
+        [segment] = read_journal(config.dir / "journal.jsonl")
+        assert replay(segment, planner_of(config)) is None
+        rows = read_requests(config.dir).to_pylist()
+        assert all(row["first_version"] == row["last_version"] == max(0, row["step"] - 2) for row in rows)
+    values = [line.values for line in read_metrics(ranked.dir)]
+    assert [line["perf/rollout_s"] > 0 for line in values] == [True] + [False] * 5, "all but the first while it trains"
+    assert [line["perf/step_s"] for line in values[1:]] == pytest.approx([60] * 5)
+    reasons = Counter(row["reason"] for row in read_chunks(ranked.dir).to_pylist())
+    assert reasons.keys() <= {"ranked", "intra-step", "inter-step"}

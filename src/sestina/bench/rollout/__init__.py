@@ -3,6 +3,7 @@
 workload.py   iterations in the shape of Seer's, scaled down
 emulation.py  one of them on 16 emulated instances: real engines and tokens, virtual clocks
 compare.py    the baseline, divided, context, oracle, grouped drafts, for five seeds
+pipelined.py  ten steps, one ahead of a trainer: HistoPipe against sub-batches that are dealt out
 ranks.py      three real ranks beside three emulated instances
 decisions.py  decisions per second with a million requests buffered
 picture.py    responses left over time
@@ -10,7 +11,7 @@ picture.py    responses left over time
 
 from pathlib import Path
 
-from sestina.bench.rollout import decisions, ranks
+from sestina.bench.rollout import decisions, pipelined, ranks
 from sestina.bench.rollout.compare import Plan, compare, figures_of
 from sestina.bench.rollout.picture import draw
 from sestina.bench.turns import Say
@@ -23,4 +24,4 @@ def measure(say: Say) -> list[Figure]:
     """Take every figure, and draw; raises RunError when scheduling changes a token."""
     outturns = compare(Plan(), say)
     say(f"figure: {draw(outturns, PICTURE)}")
-    return [*figures_of(outturns), *ranks.figures(say), *decisions.measure(say)]
+    return [*figures_of(outturns), *pipelined.figures(say), *ranks.figures(say), *decisions.measure(say)]

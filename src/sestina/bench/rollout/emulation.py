@@ -3,7 +3,8 @@
 import tempfile
 import time
 import zlib
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from sestina.core.units import InstanceId, Seconds
 from sestina.models.shape import read_shape
 from sestina.models.tokenizer import Tokenizer
 from sestina.models.weights import read_weights
-from sestina.policies.planner import SchedulerKind, build_planner
+from sestina.policies.planner import RolloutPlanner, SchedulerKind, build_planner
 from sestina.rewards.messages import Sample as Response
 from sestina.rewards.outcome import Outcome
 from sestina.rollout.config import TorchEngineConfig
@@ -68,8 +69,17 @@ def emulate(workload: Workload, way: Way, batch: Offer, *, num_instances: int, s
     planner = build_planner(
         way.scheduler, chunk_tokens=workload.chunk_tokens, seed=seed, affinity_requests=way.affinity_requests
     )
+    with world(planner, workload, way, num_instances=num_instances, seed=seed) as driver:
+        return _outturn(driver.roll_out(batch), time.perf_counter() - began_s)
+
+
+@contextmanager
+def world(
+    planner: RolloutPlanner, workload: Workload, way: Way, *, num_instances: int, seed: int
+) -> Iterator[EmulatedDriver]:
+    """Yield a driver of instances that hold what the workload says; the controller's time is not counted."""
     with tempfile.TemporaryDirectory() as folder, closing(Journal(Path(folder) / "journal.jsonl")) as journal:
-        driver = EmulatedDriver(
+        yield EmulatedDriver(
             planner,
             [_instance(workload, way, number, num_instances, seed) for number in range(num_instances)],
             clock=VirtualClock(nothing_takes_time),
@@ -78,7 +88,6 @@ def emulate(workload: Workload, way: Way, batch: Offer, *, num_instances: int, s
             score=_nothing,
             num_workers=1,
         )
-        return _outturn(driver.roll_out(batch), time.perf_counter() - began_s)
 
 
 def _outturn(samples: list[Sample], real_s: Seconds) -> Outturn:
@@ -118,8 +127,9 @@ def _instance(workload: Workload, way: Way, number: InstanceId, num_instances: i
         speculator=draft,
         clock=clock,
     )
-    engine.load_weights(0, read_weights(MODEL, shape))
-    return EmulatedInstance(number, engine, clock)
+    weights = read_weights(MODEL, shape)
+    engine.load_weights(0, weights)
+    return EmulatedInstance(number, engine, clock, weights)
 
 
 def _nothing(_: Response) -> Outcome:

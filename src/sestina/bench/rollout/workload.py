@@ -84,12 +84,14 @@ MOONLIGHT = Workload(
 )
 
 
-def evenly_bound(num_groups: int, num_instances: int, seed: int) -> list[GroupId]:
+def evenly_bound(num_groups: int, num_instances: int, seed: int, of: int | None = None) -> list[GroupId]:
     """Return numbers of groups of which the `group` scheduler with this seed gives each instance as many.
 
-    It draws instances at random, which with few groups would be what is measured; veRL deals prompts out evenly.
+    It draws instances at random, which with few groups would be what is measured; veRL deals prompts out evenly. With
+    `of`, each so many groups in a row, a batch, are shared out evenly.
     """
-    room = [-(-num_groups // num_instances)] * num_instances
+    of = of or num_groups
+    room = [-(-of // num_instances)] * num_instances
     numbers: list[GroupId] = []
     for number in itertools.count():
         bound = derive(seed, number) % num_instances
@@ -98,6 +100,8 @@ def evenly_bound(num_groups: int, num_instances: int, seed: int) -> list[GroupId
             numbers.append(number)
             if len(numbers) == num_groups:
                 return numbers
+            if len(numbers) % of == 0:
+                room = [-(-of // num_instances)] * num_instances
     raise AssertionError("the count does not end")
 
 

@@ -42,7 +42,9 @@ def route(group: int, num_groups: int) -> Route:
     return "intra-step" if group < num_groups // 2 else "inter-step"
 
 
-def intra_step_target(group: int, ranges: Sequence[range], loads: Mapping[InstanceId, int]) -> InstanceId | None:
+def intra_step_target(
+    group: int, ranges: Sequence[Sequence[InstanceId]], loads: Mapping[InstanceId, int]
+) -> InstanceId | None:
     """Return the least loaded worker of all groups that end later; None when none does.
 
     `ranges` are the workers of each ranking group (`layout.worker_ranges`), `loads` their running responses.

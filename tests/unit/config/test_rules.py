@@ -222,7 +222,7 @@ def test_sglang_is_interrupted_and_held_to_lengths():
         )
     )
     [line] = violations("run.mode=pipelined", argv=("rollout.engine=sglang",))
-    assert line.startswith("run.mode: 'pipelined' is not allowed with rollout.engine.kind 'sglang'; 'sync': only the")
+    assert line.startswith("run.mode: 'pipelined' is not allowed with rollout.engine.kind 'sglang'; 'sync' or 'async'")
 
 
 def test_dynamic_sampling_needs_a_stream():

@@ -129,12 +129,22 @@ def _deterministic_on_cuda(deterministic: bool, device: str) -> str | None:
 
 
 def _chunk_fills_a_page(chunk_tokens: int, kv_pool: str, scheduler: str) -> str | None:
-    short = kv_pool == "local" and scheduler != "group" and chunk_tokens < PAGE_TOKENS
+    short = kv_pool != "none" and scheduler != "group" and chunk_tokens < PAGE_TOKENS
     return f"at least {PAGE_TOKENS}, a page of keys and values, which is what the pool moves" if short else None
 
 
 def _ssd_has_a_folder(ssd_dir: object, ssd_bytes: int) -> str | None:
     return "a folder on a disk of the node's own, or ssd_bytes 0" if ssd_bytes and ssd_dir is None else None
+
+
+def _master_has_a_port(master: str | None, kind: str) -> str | None:
+    host, _, port = (master or "host:1").rpartition(":")
+    there = host and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
+    return None if there or kind != "mooncake" else "host:port of a mooncake_master, or null for one of the run's own"
+
+
+def _device_of_rdma(device: str, protocol: str) -> str | None:
+    return "'': only rdma has devices" if device and protocol == "tcp" else None
 
 
 def _one_cpu(tensor_parallel: int, device: str) -> str | None:
@@ -219,6 +229,8 @@ RULES = (
     Rule(needs=("rollout.engine.max_running", "rollout.engine.max_step_tokens"), check=_at_most),
     Rule(needs=("rollout.chunk_tokens", "rollout.kv_pool.kind", "rollout.scheduler"), check=_chunk_fills_a_page),
     Rule(needs=("rollout.kv_pool.ssd_dir", "rollout.kv_pool.ssd_bytes"), check=_ssd_has_a_folder),
+    Rule(needs=("rollout.kv_pool.master", "rollout.kv_pool.kind"), check=_master_has_a_port),
+    Rule(needs=("rollout.kv_pool.device", "rollout.kv_pool.protocol"), check=_device_of_rdma),
     Rule(needs=(f"{_ENGINE}.kv_capacity_tokens", f"{_ENGINE}.device"), check=_cpu_takes_what_it_is_told),
     Rule(needs=(f"{_ENGINE}.deterministic", f"{_ENGINE}.device"), check=_deterministic_on_cuda),
     Rule(needs=(f"{_ENGINE}.tensor_parallel", f"{_ENGINE}.device"), check=_one_cpu),

@@ -1,6 +1,7 @@
 """What a configuration may say and plan, and no part of this system carries out; pure."""
 
 from sestina.config.run import RunConfig
+from sestina.kvpool.config import MooncakeKvPoolConfig
 from sestina.models.config import LatentAttentionConfig, ShapeConfig
 from sestina.models.shape import ARCHITECTURE
 
@@ -47,6 +48,8 @@ def unsupported(config: RunConfig) -> list[str]:
 def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
     """Return pairs of settings that nobody has brought together: (key, value, with what, what is)."""
     rollout, draft = config.rollout, config.draft
+    kv_pool = rollout.kv_pool
+    own_master = isinstance(kv_pool, MooncakeKvPoolConfig) and kv_pool.master is None
     sglang, pool = rollout.engine.kind == "sglang", rollout.kv_pool.kind != "none"
     asynchronous, simulated = config.run.mode == "async", config.sim is not None
     servers = ("draft.servers", draft.servers)
@@ -57,6 +60,17 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
         (asynchronous and draft.servers, *servers, of_async, "0 is"),
         (asynchronous and pool, "rollout.kv_pool.kind", repr(rollout.kv_pool.kind), of_async, "'none' is"),
         (simulated and draft.servers, *servers, "by an emulation", "0 is"),
+        (
+            simulated and kv_pool.kind == "mooncake",
+            "rollout.kv_pool.kind",
+            "'mooncake'",
+            "by an emulation",
+            "'local' is",
+        ),
+        (
+            config.cluster is not None and own_master,
+            *("rollout.kv_pool.master", "null", "by jobs", "host:port of one that their nodes reach is"),
+        ),
         (simulated and asynchronous, "run.mode", "'async'", "by an emulation", "'sync' is"),
         (
             rollout.forced_lengths_from and draft.acceptance == "rejection",

@@ -5,7 +5,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -16,6 +15,7 @@ from sestina.config.sim import SimConfig
 from sestina.controller.batch import rollout_metrics
 from sestina.controller.feed import Feed
 from sestina.controller.instance import instance_config
+from sestina.controller.kv_metrics import kv_pool_metrics
 from sestina.controller.materials import Materials
 from sestina.controller.plan import planner_of
 from sestina.controller.preflight import prepare
@@ -28,6 +28,7 @@ from sestina.rewards.pool import RewardPool
 from sestina.rollout.build import build_engine
 from sestina.simulator.clock import Meter, VirtualClock, meter_for, nothing_takes_time
 from sestina.simulator.emulated import EmulatedDriver
+from sestina.simulator.inline import Inline
 from sestina.simulator.instance import EmulatedInstance
 from sestina.simulator.scoring import Score
 from sestina.telemetry.figure import draw
@@ -65,9 +66,12 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
             run_dir.path, config.telemetry, resolved=as_dict(config), name=config.name, first_step=1
         )
         stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
+        instances = [_instance(config, number, meter) for number in range(config.rollout.num_instances)]
+        for instance in instances:
+            stack.callback(instance.engine.close)
         driver = EmulatedDriver(
             planner_of(config),
-            [_instance(config, number, meter) for number in range(config.rollout.num_instances)],
+            instances,
             clock=VirtualClock(meter if sim.controller == "measured" else nothing_takes_time),
             journal=stack.enter_context(closing(Journal(run_dir.file(JOURNAL)))),
             tokenizer=materials.tokenizer,
@@ -76,17 +80,21 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
         )
         feed = Feed(config, materials)
         for step in range(1, config.run.steps + 1):
-            values = _step(driver, feed, step, run_dir.path)
+            values = _step(driver, feed, step, config)
             metrics.log(step, values)
             rate, rollout_s = values["perf/tokens_per_s"], values["perf/rollout_s"]
             console.print(f"step {step}: {rollout_s:.3f} s, {rate:,.0f} tokens/s ({values['perf/simulation_s']:.1f} s)")
 
 
-def _step(driver: EmulatedDriver, feed: Feed, step: int, run_dir: Path) -> dict[str, float]:
+def _step(driver: EmulatedDriver, feed: Feed, step: int, config: RunConfig) -> dict[str, float]:
     began_s, offered_s = time.perf_counter(), driver.now_s
     samples = driver.roll_out(feed.draw(step))
-    write_step(run_dir, step, [sample.row() for sample in samples], [row for each in samples for row in each.chunks])
-    return rollout_metrics(samples) | _perf(samples, driver.now_s - offered_s, time.perf_counter() - began_s)
+    write_step(config.dir, step, [sample.row() for sample in samples], [row for each in samples for row in each.chunks])
+    rollout_s = driver.now_s - offered_s
+    perf = _perf(samples, rollout_s, time.perf_counter() - began_s)
+    if config.rollout.kv_pool.kind != "none":
+        perf |= kv_pool_metrics(samples, instances_s=rollout_s * config.rollout.num_instances)
+    return rollout_metrics(samples) | perf
 
 
 def _perf(samples: list[Sample], rollout_s: float, simulation_s: float) -> dict[str, float]:
@@ -104,7 +112,7 @@ def _perf(samples: list[Sample], rollout_s: float, simulation_s: float) -> dict[
 def _instance(config: RunConfig, number: InstanceId, meter: Meter) -> EmulatedInstance:
     torch.set_num_threads(1)
     clock, job = VirtualClock(meter), instance_config(config, number)
-    engine = build_engine(job, clock=clock)
+    engine = build_engine(job, clock=clock, kv_thread=Inline())
     tensors = read_weights(job.model, job.shape)
     dtype = getattr(torch, config.rollout.engine.dtype)
     engine.load_weights(0, {name: tensor.to(job.engine.device, dtype) for name, tensor in tensors.items()})

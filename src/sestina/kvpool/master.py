@@ -31,7 +31,12 @@ class Master:
         port, metrics_port = _free_ports()
         self.address, self.log = f"{HOST}:{port}", log
         log.parent.mkdir(parents=True, exist_ok=True)
-        arguments = (f"--rpc_address={HOST}", f"--rpc_port={port}", f"--metrics_port={metrics_port}")
+        arguments = (
+            f"--rpc_address={HOST}",
+            f"--rpc_port={port}",
+            f"--metrics_host={HOST}",
+            f"--metrics_port={metrics_port}",
+        )
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "sestina.kvpool.master", *arguments],

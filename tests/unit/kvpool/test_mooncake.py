@@ -168,3 +168,10 @@ print(Master(Path(sys.argv[1])).pid)
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert Path(tmp_path / "m.log").exists()
+
+
+def test_the_runs_own_master_listens_on_loopback_alone(master):
+    listening = [
+        each.laddr.ip for each in psutil.Process(master.pid).net_connections() if each.status == psutil.CONN_LISTEN
+    ]
+    assert listening == ["127.0.0.1"] * 2

@@ -60,6 +60,7 @@ RUNTIME = [
     "rich>=13",
     "matplotlib>=3.9,<4",
 ]
+MOONCAKE = ["mooncake-transfer-engine-non-cuda==0.3.13.post1"]  # loads libibverbs.so.1 of the system
 DEV = [
     "atheris>=3,<4",
     "pytest>=8.4",
@@ -98,5 +99,5 @@ setup(
     ext_modules=[kernels, drafting],
     cmdclass={"build_ext": build_ext},
     install_requires=RUNTIME,
-    extras_require={"dev": DEV},
+    extras_require={"dev": DEV, "mooncake": MOONCAKE},
 )

@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from sestina.kvpool.config import pool_name
@@ -92,6 +93,62 @@ def test_a_killed_rank_leaves_no_shared_memory(tmp_path, model):
         finish(process, run)
     assert run.code not in (0, 2)
     assert not left_behind(run.dir)
+
+
+MOONCAKE = {
+    "rollout__kv_pool__kind": "mooncake",
+    "rollout__kv_pool__master": "null",
+    "rollout__kv_pool__segment_bytes": 1 << 25,
+    "rollout__kv_pool__protocol": "tcp",
+    "rollout__kv_pool__device": '""',
+    "rollout__kv_pool__move": "always",
+    "rollout__num_instances": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def package():
+    pytest.importorskip("mooncake.store", reason="Mooncake, or libibverbs1, is not installed", exc_type=ImportError)
+
+
+def masters_of(run):
+    """Masters that say that they write to the run's log."""
+    return [
+        process
+        for process in psutil.process_iter(["name"])
+        if process.info["name"] == "mooncake_master" and str(run.dir) in os.readlink(f"/proc/{process.pid}/fd/1")
+    ]
+
+
+def test_mooncake_moves_every_request_and_changes_no_token(tmp_path, package, model, without):
+    run = train(tmp_path / "run", model, **MOONCAKE)
+    assert run.code == 0, run.output
+    assert run.metric("rollout/tokens_crc32") == without.metric("rollout/tokens_crc32")
+    assert run.metric("perf/kv_pool_prefilled_again") == [0, 0]
+    assert run.metric("perf/kv_pool_hits_dram") == run.metric("perf/kv_pool_resumed")
+    assert not masters_of(run)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_without_its_mooncake_master(tmp_path, package, model):
+    with training(tmp_path / "run", model, run__steps=6, **MOONCAKE) as (process, run):
+        wait_for(process, run, lambda status: status.step >= 1)
+        [master] = masters_of(run)
+        master.kill()
+        finish(process, run)
+    assert run.code == 0, run.output
+    assert "KV pool: mooncake_master ended with exit code -9" in run.output
+    assert run.metric("perf/kv_pool_prefilled_again")[0] == 0
+    assert run.metric("perf/kv_pool_prefilled_again_failed")[-1] > 0
+    assert run.metric("perf/kv_pool_hits_dram")[-1] == 0
+
+
+def test_a_run_whose_mooncake_master_is_not_there_computes_again(tmp_path, package, model, without):
+    run = train(tmp_path / "run", model, **MOONCAKE | {"rollout__kv_pool__master": "127.0.0.1:1"})
+    assert run.code == 0, run.output
+    assert "no mooncake_master answers at 127.0.0.1:1" in run.output
+    assert run.metric("rollout/tokens_crc32") == without.metric("rollout/tokens_crc32")
+    assert min(run.metric("perf/kv_pool_prefilled_again_failed")) > 0
 
 
 def test_the_last_rank_takes_the_pool_with_it(pooled):

@@ -153,12 +153,22 @@ def _same_device(trainer: str, engine: str) -> str | None:
 
 
 def _chunk_fills_a_page(chunk_tokens: int, kv_pool: str, scheduler: str) -> str | None:
-    short = kv_pool == "local" and scheduler != "group" and chunk_tokens < PAGE_TOKENS
+    short = kv_pool != "none" and scheduler != "group" and chunk_tokens < PAGE_TOKENS
     return f"at least {PAGE_TOKENS}, a page of keys and values, which is what the pool moves" if short else None
 
 
 def _ssd_has_a_folder(ssd_dir: object, ssd_bytes: int) -> str | None:
     return "a folder on a disk of the node's own, or ssd_bytes 0" if ssd_bytes and ssd_dir is None else None
+
+
+def _master_has_a_port(master: str | None, kind: str) -> str | None:
+    host, _, port = (master or "host:1").rpartition(":")
+    there = host and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
+    return None if there or kind != "mooncake" else "host:port of a mooncake_master, or null for one of the run's own"
+
+
+def _device_of_rdma(device: str, protocol: str) -> str | None:
+    return "'': only rdma has devices" if device and protocol == "tcp" else None
 
 
 def _pipelined_on_embedded_engine(mode: str, engine: str) -> str | None:
@@ -261,6 +271,8 @@ RULES = (
     Rule(needs=("rollout.engine.max_running", "rollout.engine.max_step_tokens"), check=_at_most),
     Rule(needs=("rollout.chunk_tokens", "rollout.kv_pool.kind", "rollout.scheduler"), check=_chunk_fills_a_page),
     Rule(needs=("rollout.kv_pool.ssd_dir", "rollout.kv_pool.ssd_bytes"), check=_ssd_has_a_folder),
+    Rule(needs=("rollout.kv_pool.master", "rollout.kv_pool.kind"), check=_master_has_a_port),
+    Rule(needs=("rollout.kv_pool.device", "rollout.kv_pool.protocol"), check=_device_of_rdma),
     Rule(needs=("sim.world", f"{_ENGINE}.kind"), check=_world_has_engines),
     Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
     Rule(needs=("sim.compare", "sim.world"), check=_compares_models),

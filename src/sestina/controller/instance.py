@@ -1,12 +1,23 @@
 """What a rollout instance of a run is made from."""
 
+import os
+
 from sestina.config.run import RunConfig
+from sestina.controller.node import own_host
 from sestina.controller.run_dir import LOGS
 from sestina.core.units import InstanceId
-from sestina.kvpool.config import pool_name
+from sestina.kvpool.config import MooncakeKvPoolConfig, pool_name
+from sestina.kvpool.master import ADDRESS
 from sestina.models.shape import read_shape
 from sestina.models.tokenizer import Tokenizer
 from sestina.rollout.build import InstanceConfig
+
+
+def _mooncake(config: RunConfig) -> dict[str, str]:
+    pool = config.rollout.kv_pool
+    if not isinstance(pool, MooncakeKvPoolConfig):
+        return {}
+    return {"kv_master": pool.master or os.environ.get(ADDRESS, ""), "host": own_host(config)}
 
 
 def instance_config(config: RunConfig, instance: InstanceId) -> InstanceConfig:
@@ -18,6 +29,7 @@ def instance_config(config: RunConfig, instance: InstanceId) -> InstanceConfig:
         draft=config.draft,
         kv_pool=config.rollout.kv_pool,
         kv_pool_name=pool_name(config.dir),
+        **_mooncake(config),
         model=config.model.path.absolute(),
         log=(config.dir / LOGS / f"sglang_{instance}.log").absolute(),
         shape=shape,

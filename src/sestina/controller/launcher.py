@@ -13,6 +13,7 @@ from sestina.controller.deaths import DeathWatch
 from sestina.controller.preflight import prepare
 from sestina.controller.run_dir import STATUS, SUMMARY, RunDir
 from sestina.controller.start import plan, write
+from sestina.controller.store_watch import StoreWatch
 from sestina.controller.world_process import WorldProcess, world_command, world_environment
 from sestina.core.errors import ConfigError
 from sestina.core.units import Seconds
@@ -53,13 +54,15 @@ def launch(config: RunConfig, console: Console | None = None) -> int:
     run_dir.release()  # the controller holds it from here on
     if start.checkpoint is not None:
         console.print(f"continuing from {start.checkpoint}")
-    world = WorldProcess(command, world_environment(config))
+    store = StoreWatch(config, console)
+    world = WorldProcess(command, world_environment(config) | store.environment)
     try:
         with _signals_to(world, run_dir), contextlib.closing(DeathWatch()) as deaths:
-            _watch(world, run_dir, console, deaths, config.deadlines)
+            _watch(world, run_dir, console, deaths, config.deadlines, store)
         return _conclude(world, run_dir, console, deaths)
     finally:
         world.kill()
+        store.end()
         if isinstance(config.rollout.kv_pool, LocalKvPoolConfig):
             _clear_pool(config.rollout.kv_pool, pool_name(config.dir), console)
 
@@ -71,7 +74,14 @@ def _clear_pool(pool: LocalKvPoolConfig, name: str, console: Console) -> None:
             console.print(f"waited {GONE_S:g} s for the ranks to be gone; {parent} may hold their keys and values")
 
 
-def _watch(world: WorldProcess, run_dir: RunDir, console: Console, deaths: DeathWatch, limits: DeadlinesConfig) -> None:
+def _watch(
+    world: WorldProcess,
+    run_dir: RunDir,
+    console: Console,
+    deaths: DeathWatch,
+    limits: DeadlinesConfig,
+    store: StoreWatch,
+) -> None:
     """Pass on what the ranks print, and keep the display up, until the world has ended."""
     display = LiveDisplay(console) if console.is_terminal else contextlib.nullcontext()
     with display as live:
@@ -81,6 +91,7 @@ def _watch(world: WorldProcess, run_dir: RunDir, console: Console, deaths: Death
         while world.exit_code is None:
             for line in world.lines(REFRESH_S):
                 console.out(line, highlight=False)
+            store.look()
             status = read_status(run_dir.file(STATUS))
             if status is not None:
                 deaths.add(status.ranks)

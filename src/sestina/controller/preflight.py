@@ -18,8 +18,9 @@ from sestina.controller.materials import Materials, encoded, raw_prompts
 from sestina.controller.recorded import forced_lengths, recorded_lengths
 from sestina.controller.unsupported import unsupported
 from sestina.core.errors import AbsentError, ConfigError, UserError
-from sestina.kvpool.config import KvPoolConfig, LocalKvPoolConfig
+from sestina.kvpool.config import KvPoolConfig, LocalKvPoolConfig, MooncakeKvPoolConfig
 from sestina.kvpool.local import SHARED_MEMORY
+from sestina.kvpool.mooncake import check_package
 from sestina.models.files import check_files
 from sestina.models.shape import ModelShape, read_shape
 from sestina.models.tokenizer import Tokenizer
@@ -65,6 +66,8 @@ def inspect(config: RunConfig) -> Preflight:
     problems = _Problems()
     beyond = unsupported(config)
     problems.of(_engine_is_here, config.rollout.engine)
+    if isinstance(config.rollout.kv_pool, MooncakeKvPoolConfig):
+        problems.of(check_package)
     if config.cluster is None:
         problems.of(_pool_has_room, config.rollout.kv_pool)
     here = problems.of(_model_is_here, config.model.path)

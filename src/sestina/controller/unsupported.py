@@ -1,6 +1,7 @@
 """What a configuration may say and plan, and no part of this system carries out; pure."""
 
 from sestina.config.run import RunConfig
+from sestina.kvpool.config import MooncakeKvPoolConfig
 from sestina.models.config import LatentAttentionConfig, ShapeConfig
 from sestina.models.shape import ARCHITECTURE
 
@@ -47,6 +48,8 @@ def unsupported(config: RunConfig) -> list[str]:
 def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
     """Return pairs of settings that nobody has brought together: (key, value, with what, what is)."""
     rollout, draft = config.rollout, config.draft
+    kv_pool = rollout.kv_pool
+    own_master = isinstance(kv_pool, MooncakeKvPoolConfig) and kv_pool.master is None
     sglang, pool = rollout.engine.kind == "sglang", rollout.kv_pool.kind != "none"
     mode, simulated = config.run.mode, config.sim is not None
     ahead = mode != "sync"
@@ -61,6 +64,14 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
         (
             simulated and "history" in draft.source,
             *("draft.source", repr(draft.source), "by an emulation", "a source without 'history' is"),
+        ),
+        (
+            simulated and kv_pool.kind == "mooncake",
+            *("rollout.kv_pool.kind", "'mooncake'", "by an emulation", "'local' is"),
+        ),
+        (
+            config.cluster is not None and own_master,
+            *("rollout.kv_pool.master", "null", "by jobs", "host:port of one that their nodes reach is"),
         ),
         (
             rollout.forced_lengths_from and draft.acceptance == "rejection",

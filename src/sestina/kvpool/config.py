@@ -3,7 +3,9 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from annotated_types import Ge
 
 from sestina.core.ranges import Count, CountOrNone
 
@@ -30,7 +32,23 @@ class LocalKvPoolConfig:
     """Whether a request's keys and values are computed again where that is predicted to take less than moving them."""
 
 
-KvPoolConfig: TypeAlias = NoKvPoolConfig | LocalKvPoolConfig
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MooncakeKvPoolConfig:
+    """Shared by all instances of a run, on whatever nodes: Mooncake's store."""
+
+    kind: Literal["mooncake"]
+    master: str | None
+    """host:port of a mooncake_master; None: the launcher starts one on this machine, for the run."""
+    segment_bytes: Annotated[int, Ge(16 << 20)]
+    """Memory that each instance gives to the store; Mooncake takes no less."""
+    protocol: Literal["tcp", "rdma"]
+    device: str
+    """Of RDMA, by its name; empty with `tcp`."""
+    move: Literal["cheaper", "always"]
+    """As in `LocalKvPoolConfig`."""
+
+
+KvPoolConfig: TypeAlias = NoKvPoolConfig | LocalKvPoolConfig | MooncakeKvPoolConfig
 NO_KV_POOL = NoKvPoolConfig(kind="none")
 
 

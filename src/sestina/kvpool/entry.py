@@ -70,7 +70,7 @@ def head_of(key: EntryKey, tokens: TokenArray, pages: ByteArray) -> bytes:
         len(pages),
         _digest(tokens),
     )
-    checksums = np.array([xxh3_64_intdigest(page) for page in pages], np.uint64).tobytes()
+    checksums = b"".join([_CHECKSUM.pack(xxh3_64_intdigest(page)) for page in pages])
     sealed = header + _CHECKSUM.pack(xxh3_64_intdigest(header + checksums)) + checksums
     return sealed.ljust(offset_of(len(pages)), b"\0")
 

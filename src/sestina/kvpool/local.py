@@ -7,14 +7,14 @@ undoes what it has begun.
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from sestina.core.records import KvTarget
 from sestina.core.units import TokenArray, Version
 from sestina.kvpool.config import LocalKvPoolConfig
 from sestina.kvpool.entry import ByteArray, EntryKey, head_of
 from sestina.kvpool.folder import Folder
+from sestina.kvpool.pool import Stored
 from sestina.kvpool.shelf import Found, Shelf
 from sestina.kvpool.tally import Tally
 from sestina.policies.kv_pool.room import Demote, Drop, Held, Limits, Room, Tier, make_room
@@ -24,18 +24,8 @@ SHARED_MEMORY = Path("/dev/shm")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """What became of an entry, and of others to make room for it."""
-
-    target: KvTarget
-    num_bytes: int = 0
-    demoted: int = 0
-    evicted: int = 0
-
-
 class LocalPool:
-    """One process's hold on its node's pool. One thread at a time; as many processes as there are."""
+    """Implements `Pool` on one node; see there."""
 
     def __init__(self, config: LocalKvPoolConfig, name: str, *, shared: Path = SHARED_MEMORY) -> None:
         """Join the pool of this name, or begin it; raises OSError when shared memory cannot be written."""
@@ -58,7 +48,7 @@ class LocalPool:
             if room is None:
                 return Stored(target="full")
             moving = self._clear(room.steps)
-            self._tally.add(room.tier, num_bytes)
+            self._tally.add(room.tier, num_bytes - self._shelves[room.tier].reuse(key.name))
         demoted = sum(self._demote(entry) for entry in moving)
         evicted = len(room.steps) - demoted
         try:
@@ -75,7 +65,7 @@ class LocalPool:
                 found = shelf.take(key.name)
                 if found is None:
                     continue
-                if not found.moving:  # its mover keeps account
+                if tier == "ssd" and not found.moving:  # its mover keeps account; what was in memory is a blank
                     self._tally.add(tier, -found.num_bytes)
                 return found
         return None
@@ -91,7 +81,7 @@ class LocalPool:
         ssd = self._shelves["ssd"]
         with self._tally.locked():
             num_bytes = ssd.num_bytes(name)
-            if not num_bytes or self._tally["dram"] + num_bytes > self._limits.dram_bytes:
+            if not num_bytes or not self._memory_has(num_bytes):
                 return False
             try:
                 ssd.lift(name)
@@ -129,7 +119,7 @@ class LocalPool:
 
     def _room(self, num_bytes: int) -> Room | None:
         """Look at the files only when the tally says that there is too little room."""
-        if self._tally["dram"] + num_bytes <= self._limits.dram_bytes:
+        if self._memory_has(num_bytes):
             return Room(tier="dram", steps=())
         held = self._held()
 
@@ -139,6 +129,13 @@ class LocalPool:
             return self._limits.of(tier) - unseen
 
         return make_room(held, num_bytes, Limits(dram_bytes=left("dram"), ssd_bytes=left("ssd")), self.upcoming)
+
+    def _memory_has(self, num_bytes: int) -> bool:
+        """Whether memory has so much room, blanks of all processes included, which are then removed."""
+        limit = self._limits.dram_bytes - num_bytes
+        if self._tally["dram"] > limit:
+            self._tally.add("dram", -self._shelves["dram"].clear_blanks())
+        return self._tally["dram"] <= limit
 
     def _held(self) -> list[Held]:
         held = list(self._shelves["dram"].held())

@@ -1,7 +1,7 @@
 """Which engine a rollout rank runs, and what it is made from."""
 
 import time
-from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, assert_never
 
 from sestina.core.errors import EngineError
 from sestina.core.units import InstanceId, Seconds
-from sestina.kvpool.config import NO_KV_POOL, KvPoolConfig, LocalKvPoolConfig
+from sestina.kvpool.config import NO_KV_POOL, KvPoolConfig, LocalKvPoolConfig, MooncakeKvPoolConfig
 from sestina.kvpool.local import LocalPool
+from sestina.kvpool.mooncake import MooncakePool
+from sestina.kvpool.pool import Pool
 from sestina.models.shape import ModelShape
 from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
-from sestina.rollout.engine import Engine, Interruption
+from sestina.rollout.engine import Clock, Engine, Interruption
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.speculator import Speculator
@@ -42,6 +44,10 @@ class InstanceConfig:
     kv_pool: KvPoolConfig = NO_KV_POOL
     kv_pool_name: str = ""
     """Shared by the instances of a run."""
+    kv_master: str = ""
+    """host:port of Mooncake's master, if the pool is Mooncake's."""
+    host: str = "127.0.0.1"
+    """Where other nodes reach this one."""
     interruption: Interruption = "refuse"
     """What weights do to chunks in flight."""
 
@@ -57,11 +63,14 @@ def build_desk(config: InstanceConfig) -> DraftDesk:
 
 
 def build_engine(
-    config: InstanceConfig, desk: DraftDesk | None = None, clock: Callable[[], Seconds] = time.monotonic
+    config: InstanceConfig,
+    desk: DraftDesk | None = None,
+    clock: Clock = time.monotonic,
+    kv_thread: Executor | None = None,
 ) -> Engine:
     """Return the engine, ready for weights, its drafter at this desk if any; only what it needs is imported.
 
-    An embedded engine is told the time by `clock`.
+    An embedded engine is told the time by `clock`, and has `kv_thread` read and write for its pool.
     """
     desk = desk or DraftDesk()
     match config.engine:
@@ -78,6 +87,7 @@ def build_engine(
                 drafter=_drafter(config.draft, desk),
                 cost=_cost(config, config.engine),
                 kv_pool=_kv_pool(config),
+                kv_thread=kv_thread,
                 interruption=config.interruption,
                 clock=clock,
             )
@@ -116,13 +126,17 @@ def _drafter(draft: DraftConfig, desk: DraftDesk) -> "BuildSpeculator | None":
     return partial(QuantizedSpeculator, draft, desk=desk)
 
 
-def _kv_pool(config: InstanceConfig) -> LocalPool | None:
-    if not isinstance(config.kv_pool, LocalKvPoolConfig):
-        return None
-    try:
-        return LocalPool(config.kv_pool, config.kv_pool_name)
-    except OSError as error:
-        raise EngineError(f"rollout.kv_pool: the node's shared memory cannot be written: {error}") from None
+def _kv_pool(config: InstanceConfig) -> Pool | None:
+    match config.kv_pool:
+        case LocalKvPoolConfig():
+            try:
+                return LocalPool(config.kv_pool, config.kv_pool_name)
+            except OSError as error:
+                raise EngineError(f"rollout.kv_pool: the node's shared memory cannot be written: {error}") from None
+        case MooncakeKvPoolConfig():
+            return MooncakePool(config.kv_pool, config.kv_pool_name, master=config.kv_master, host=config.host)
+        case _:
+            return None
 
 
 def _cost(config: InstanceConfig, engine: TorchEngineConfig) -> StepCost | None:

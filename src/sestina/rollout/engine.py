@@ -1,16 +1,19 @@
 """The one Protocol every rollout engine obeys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
 from sestina.core.records import ChunkRequest, ChunkResult, EngineInfo, EngineLoad
-from sestina.core.units import Version
+from sestina.core.units import Seconds, Version
 
 if TYPE_CHECKING:
     import torch
 
+
+Clock: TypeAlias = Callable[[], Seconds]
+"""Says what time it is to an engine."""
 
 Interruption: TypeAlias = Literal["refuse", "recompute", "keep_kv"]
 """What becomes of chunks in flight when weights arrive; `refuse`: there must be none, as in synchronous training."""

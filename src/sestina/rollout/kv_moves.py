@@ -10,20 +10,18 @@ there, since nothing runs in the request's place meanwhile.
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-
-import torch
 
 from sestina.core.errors import DataError
 from sestina.core.ids import RequestId
 from sestina.core.records import Finish, KvSource
 from sestina.core.units import Seconds, Version
 from sestina.kvpool.entry import ByteArray, Entry, EntryKey, read_entry
-from sestina.kvpool.local import LocalPool, Stored
-from sestina.kvpool.shelf import Found
+from sestina.kvpool.pool import Found, Pool, Stored
 from sestina.policies.kv_pool.cost import MoveCost
 from sestina.policies.kv_pool.room import Tier
+from sestina.rollout.engine import Clock
 from sestina.rollout.job import Job
 from sestina.rollout.pages import PAGE_TOKENS, pages_for
 from sestina.rollout.qwen2 import Qwen2
@@ -46,10 +44,12 @@ class _Fetched:
 class KvMoves:
     """Owns the engine's hold on the pool."""
 
-    def __init__(self, pool: LocalPool, model: Qwen2) -> None:
+    def __init__(self, pool: Pool, model: Qwen2, *, clock: Clock, thread: Executor | None = None) -> None:
+        """`thread` does the reading and writing, one thing at a time; None: one of its own."""
         self._pool = pool
         self._model = model
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kv-pool")
+        self._clock = clock
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="kv-pool")
         self._fetching: dict[Job, Future[_Fetched]] = {}
         self._storing: dict[Job, Future[tuple[Stored, Seconds]]] = {}
         self._promoting: Future[None] | None = None
@@ -93,15 +93,15 @@ class KvMoves:
 
     def restore(self, job: Job, num_matched: int) -> int:
         """Fill the pages of an admitted chunk after the first `num_matched`; returns the tokens then computed."""
-        began_s, pooled = time.perf_counter(), job.pooled
+        began_s, pooled = self._clock(), job.pooled
         assert pooled is not None, f"request {job.request.id}: nothing was fetched"
         job.pooled = None
         matched = num_matched * PAGE_TOKENS
         if pooled.num_tokens <= matched:
             return matched
         pages = slice(num_matched, len(pooled.pages))
-        self._model.write_pages(job.pages[pages], torch.from_numpy(pooled.pages[pages]))
-        took_s = time.perf_counter() - began_s
+        self._model.write_pages(job.pages[pages], pooled.pages[pages])
+        took_s = self._clock() - began_s
         job.kv = replace(job.kv, loaded_tokens=pooled.num_tokens - matched, seconds=job.kv.seconds + took_s)
         if self._cost is not None and job.kv.source in ("dram", "ssd"):
             self._cost.learn(job.kv.source, job.kv.moved_bytes, job.kv_cost_s + took_s)
@@ -109,10 +109,9 @@ class KvMoves:
 
     def store(self, job: Job) -> None:
         """Copy an ended chunk out of the pages it has just left, and begin to keep it."""
-        began_s = time.perf_counter()
-        job.ended_s, computed = time.monotonic(), job.known[:-1]
-        pages = self._model.read_pages(job.pages_left[: pages_for(len(computed))]).numpy()
-        job.kv = replace(job.kv, seconds=job.kv.seconds + time.perf_counter() - began_s)
+        job.ended_s, computed = self._clock(), job.known[:-1]
+        pages = self._model.read_pages(job.pages_left[: pages_for(len(computed))])
+        job.kv = replace(job.kv, seconds=job.kv.seconds + self._clock() - job.ended_s)
         key = EntryKey(version=self._version, request=job.request.id)
         self._storing[job] = self._thread.submit(self._store, key, job, pages)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sestina.core.errors import EngineError
+from sestina.kvpool.entry import ByteArray
 from sestina.models.shape import ModelShape
 from sestina.rollout.ops import Ops, StepInputs
 from sestina.rollout.pages import PAGE_TOKENS
@@ -90,12 +91,11 @@ class Qwen2:
         ]
         self._norm = empty(hidden)
         self._head = self._embedding if shape.tied else empty(shape.vocab_size, hidden)
-        page = (shape.num_layers, num_pages, shape.num_kv_heads)
-        keys = empty(*page, shape.head_size, PAGE_TOKENS)
-        values = empty(*page, PAGE_TOKENS, shape.head_size)
-        self._keys, self._values = keys.unbind(), values.unbind()
-        self._pages = keys.flatten(2), values.flatten(2)
-        """Keys and values of all layers, each [L, pages, K * D * PAGE_TOKENS]."""
+        cache = empty(2, shape.num_layers, num_pages, shape.num_kv_heads, shape.head_size * PAGE_TOKENS)
+        self._keys = cache[0].unflatten(-1, (shape.head_size, PAGE_TOKENS)).unbind()
+        self._values = cache[1].unflatten(-1, (PAGE_TOKENS, shape.head_size)).unbind()
+        self._pages = cache.flatten(0, 1).flatten(2).view(torch.uint8).transpose(0, 1)
+        """[pages, 2 * L, bytes]: for every page the keys of all layers, then the values."""
         rows = max(max_step_tokens, MIN_GEMM_ROWS)
         widths = (hidden, hidden, hidden, shape.qkv_size, query, 2 * shape.ffn_size, shape.ffn_size)
         self._all = _Buffers(*(empty(rows, width) for width in widths))
@@ -154,22 +154,23 @@ class Qwen2:
     @property
     def page_bytes(self) -> int:
         """Keys and values of one page, all layers together."""
-        return sum(part[:, 0].nbytes for part in self._pages)
+        return self._pages[0].nbytes
 
-    @torch.inference_mode()
-    def read_pages(self, pages: list[int]) -> Tensor:
-        """Return a copy of these pages, in the CPU's memory: [pages, page bytes] uint8."""
-        index = torch.tensor(pages, device=self._pages[0].device)
-        keys, values = (part.index_select(1, index).transpose(0, 1).flatten(1) for part in self._pages)
-        return torch.cat([keys, values], dim=1).cpu().view(torch.uint8)
+    def read_pages(self, pages: list[int]) -> ByteArray:
+        """Return a copy of these pages, in the CPU's memory: [pages, page bytes]."""
+        if self._pages.is_cpu:
+            return self._pages.numpy()[pages].reshape(len(pages), -1)  # one copy, in a third of torch's time
+        index = torch.tensor(pages, device=self._pages.device)
+        return self._pages.index_select(0, index).flatten(1).cpu().numpy()
 
-    @torch.inference_mode()
-    def write_pages(self, pages: list[int], content: Tensor) -> None:
+    def write_pages(self, pages: list[int], content: ByteArray) -> None:
         """Put what `read_pages` returned into these pages."""
-        parts = content.view(self._pages[0].dtype).to(self._pages[0].device).chunk(2, dim=1)
-        index = torch.tensor(pages, device=self._pages[0].device)
-        for part, mine in zip(parts, self._pages, strict=True):
-            mine.index_copy_(1, index, part.unflatten(1, (len(mine), -1)).transpose(0, 1))
+        parts = content.reshape(len(pages), *self._pages.shape[1:])
+        if self._pages.is_cpu:
+            self._pages.numpy()[pages] = parts
+        else:
+            index = torch.tensor(pages, device=self._pages.device)
+            self._pages.index_copy_(0, index, torch.from_numpy(parts).to(index.device))
 
     def _attention(self, layer: Layer, inputs: StepInputs, buffers: _Buffers, index: int) -> None:
         keys, values = self._keys[index], self._values[index]

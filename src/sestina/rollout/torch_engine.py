@@ -4,8 +4,8 @@ One step: plan rows (batcher) -> forward pass (qwen2) -> draw tokens (ops) -> re
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 
 import numpy as np
 import torch
@@ -16,14 +16,14 @@ from sestina.core.ids import RequestId
 from sestina.core.noise import request_key
 from sestina.core.records import ChunkRequest, ChunkResult, EngineInfo, EngineLoad, Finish
 from sestina.core.units import Seconds, Version
-from sestina.kvpool.local import LocalPool
+from sestina.kvpool.pool import Pool
 from sestina.models.shape import ModelShape
 from sestina.models.weights import check_tensors
 from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.batcher import Batcher
 from sestina.rollout.config import TorchEngineConfig
 from sestina.rollout.drafts import Drafts, IntArray
-from sestina.rollout.engine import Interruption, check_chunk
+from sestina.rollout.engine import Clock, Interruption, check_chunk
 from sestina.rollout.forced import hold_to
 from sestina.rollout.job import Job
 from sestina.rollout.kv_moves import KvMoves
@@ -39,15 +39,13 @@ from sestina.rollout.speculation.host import BuildSpeculator, Host
 from sestina.rollout.speculation.speculator import Outcome, Speculator
 from sestina.rollout.step import Step, moves, rows_of
 
-Clock: TypeAlias = Callable[[], Seconds]
-"""Says what time it is to an engine."""
-
 
 class TorchEngine:
     """Implements `Engine`; see there for what each method mutates and raises.
 
     `drafter` makes a speculator that runs a model of its own beside the engine's; there is one speculator at most.
-    With a speculator, `cost` is what steps take; None measures it when the first weights are there.
+    With a speculator, `cost` is what steps take; None measures it when the first weights are there. `kv_thread` reads
+    and writes for the pool.
     """
 
     def __init__(
@@ -61,7 +59,8 @@ class TorchEngine:
         speculator: Speculator | None = None,
         clock: Clock = time.monotonic,
         drafter: BuildSpeculator | None = None,
-        kv_pool: LocalPool | None = None,
+        kv_pool: Pool | None = None,
+        kv_thread: Executor | None = None,
         interruption: Interruption = "refuse",
         cost: StepCost | None = None,
     ) -> None:
@@ -83,7 +82,7 @@ class TorchEngine:
             num_pages=self._pool.num_pages,
             max_step_tokens=config.max_step_tokens,
         )
-        self._kv = None if kv_pool is None else KvMoves(kv_pool, self._model)
+        self._kv = None if kv_pool is None else KvMoves(kv_pool, self._model, clock=clock, thread=kv_thread)
         self._batcher = Batcher(
             slots=slots,
             pool=self._pool,

@@ -7,6 +7,7 @@ run.py         a whole run: config.yaml, metrics, journal, traces, figure
 Emulated: real engines and tokens.
 clock.py       time that passes only while something works, by as much as that really took
 instance.py    one real engine under a clock of its own
+inline.py      what a thread beside an engine does, on that clock too
 emulated.py    the driver
 trainer.py     a real trainer, whose time is shared out
 training.py    the loop: batch, step, weights, evaluation

@@ -29,6 +29,7 @@ from sestina.rollout.speculation.desk import DraftDesk
 from sestina.simulator.clock import Meter, VirtualClock, meter_for, nothing_takes_time
 from sestina.simulator.compare import PICTURE, TABLE, draw_finished, table_of, write_table
 from sestina.simulator.emulated import EmulatedDriver
+from sestina.simulator.inline import Inline
 from sestina.simulator.instance import EmulatedInstance
 from sestina.simulator.pipeline import pipelined_steps
 from sestina.simulator.rollouts import roll_out
@@ -106,9 +107,12 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
             run_dir.path, config.telemetry, resolved=as_dict(config), name=config.name, first_step=0
         )
         stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
+        instances = [_instance(config, number, meter, desk, drains=drains) for number, desk in enumerate(desks)]
+        for instance in instances:
+            stack.callback(instance.engine.close)
         driver = EmulatedDriver(
             planner_of(config),
-            [_instance(config, number, meter, desk, drains=drains) for number, desk in enumerate(desks)],
+            instances,
             clock=VirtualClock(meter if sim.controller == "measured" else nothing_takes_time),
             journal=stack.enter_context(closing(Journal(run_dir.file(JOURNAL)))),
             tokenizer=materials.tokenizer,
@@ -163,7 +167,7 @@ def _instance(
 ) -> EmulatedInstance:
     torch.set_num_threads(1)
     clock, job = VirtualClock(meter), instance_config(config, number)
-    engine = build_engine(job, desk, clock=clock)
+    engine = build_engine(job, desk, clock=clock, kv_thread=Inline())
     tensors = read_weights(job.model, job.shape)
     dtype = getattr(torch, config.rollout.engine.dtype)
     weights = {name: tensor.to(job.engine.device, dtype) for name, tensor in tensors.items()}

@@ -13,7 +13,9 @@ from sestina.policies.planner import build_planner
 from tests.unit.bench.helpers import by_name
 
 TINY = replace(QWEN2_VL, num_groups=4, group_size=4, mean_tokens=20, max_tokens=60, chunk_tokens=16)
-PLAN = Plan(workloads=(TINY,), ways=(BASELINE, "divided", "context", "oracle"), seeds=(1,), num_instances=2)
+PLAN = Plan(
+    workloads=(TINY,), ways=(BASELINE, "divided", "context", "oracle", "context, KV pool"), seeds=(1,), num_instances=2
+)
 
 
 @pytest.mark.parametrize("workload", [QWEN2_VL, MOONLIGHT])
@@ -40,13 +42,18 @@ def test_the_baseline_binds_as_many_groups_to_each_instance():
 def test_ways_are_compared_and_drawn(tmp_path):
     lines = []
     outturns = compare(PLAN, lines.append)
-    assert len(lines) == 4
+    assert len(lines) == 5
     found = by_name(list(figures_of(outturns)))
     gain = found["Qwen2-VL-72B: divided over group, throughput, median of 1 seeds"]
     base, divided = (outturns["Qwen2-VL-72B"][way][0] for way in (BASELINE, "divided"))
     assert gain.value == pytest.approx(base.makespan_s / divided.makespan_s)
     assert (gain.must, gain.met) == (">= 1.3", gain.value >= 1.3)
     assert found["Qwen2-VL-72B: context, preemptions"].value == 0
+    pooled = "Qwen2-VL-72B: context, KV pool"
+    assert found[f"{pooled}, resumed chunks"].value > 0
+    assert found[f"{pooled}, resumed chunks that prefilled again, all seeds"].value == 0
+    assert found[f"{pooled}, moved"].value > 0
+    assert found[f"{pooled}, share of the instances' time that moving took"].must == "<= 0.01"
     assert "Qwen2-VL-72B: context over oracle, throughput" in found
     assert base.tokens == np.sum(TINY.lengths(1))
     assert draw(outturns, tmp_path / "made" / "rollout.png").read_bytes().startswith(b"\x89PNG")

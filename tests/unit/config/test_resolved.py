@@ -129,7 +129,8 @@ def test_a_shape_may_be_added_to_the_model_that_has_it():
 
 
 def test_a_pool_of_keys_and_values_may_come_and_go():
-    assert fingerprint(load(changed())) == fingerprint(load(changed(argv=("rollout/kv_pool=local",))))
+    for kind in ("local", "mooncake"):
+        assert fingerprint(load(changed())) == fingerprint(load(changed(argv=(f"rollout/kv_pool={kind}",))))
 
 
 REMOTE = (*FILES[:2], "reward=remote", "reward.url=http://a")

@@ -215,6 +215,26 @@ def test_a_pool_moves_whole_pages_and_needs_a_folder_for_its_ssd():
     load(changed("rollout.kv_pool.ssd_bytes=1", "rollout.kv_pool.ssd_dir=/tmp", argv=pool))
 
 
+def test_a_store_has_an_address_whole_pages_and_devices_for_rdma_alone():
+    pool = ("rollout/kv_pool=mooncake",)
+    wrong = ("rollout.chunk_tokens=15", "rollout.kv_pool.master=here", "rollout.kv_pool.device=mlx5_0")
+    assert violations(*wrong, argv=pool) == [
+        "rollout.chunk_tokens: 15 is not allowed with rollout.kv_pool.kind 'mooncake', rollout.scheduler 'divided'; "
+        "at least 16, a page of keys and values, which is what the pool moves",
+        "rollout.kv_pool.master: 'here' is not allowed with rollout.kv_pool.kind 'mooncake'; "
+        "host:port of a mooncake_master, or null for one of the run's own",
+        "rollout.kv_pool.device: 'mlx5_0' is not allowed with rollout.kv_pool.protocol 'tcp'; "
+        "'': only rdma has devices",
+    ]
+    for master in ("node:0", "node:65536", ":5"):
+        assert len(violations(f"rollout.kv_pool.master={master}", argv=pool)) == 1
+    assert violations("rollout.kv_pool.segment_bytes=1000", argv=pool) == [
+        "rollout.kv_pool.segment_bytes: 1000 is not allowed; a whole number of at least 16777216"
+    ]
+    load(changed(argv=pool))
+    load(changed("rollout.kv_pool.master=node:5", "rollout.kv_pool.protocol=rdma", argv=pool))
+
+
 def test_sglang_is_interrupted_and_held_to_lengths():
     load(
         changed(

@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 
@@ -124,6 +125,13 @@ def test_a_pool_that_this_machine_has_no_room_for_is_refused(model, tmp_path):
     assert line == f"rollout.kv_pool.ssd_dir: '{tmp_path}/absent' is not a folder that can be written"
 
 
+def test_a_store_whose_package_is_missing_is_refused(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mooncake.store", None)
+    [line] = inspect(load(composed(*QUICK, "rollout/kv_pool=mooncake", f"model.path={model}"))).violations
+    assert line.startswith("rollout.kv_pool.kind 'mooncake' needs the package mooncake (")
+    assert "`pip install mooncake-transfer-engine-non-cuda==" in line
+
+
 def test_a_pool_is_not_carried_by_sglang(model, tmp_path):
     other = ("rollout/kv_pool=local", "rollout/engine=sglang", f"model.path={model}")
     found = inspect(load(composed(*QUICK, *other, f"rollout.engine.python={tmp_path}/python")))
@@ -170,6 +178,14 @@ def test_drafts_are_carried_where_they_were_verified(model, engine, device, said
         (
             ("run.mode=pipelined", "rollout=histopipe", "rollout/kv_pool=local"),
             "rollout.kv_pool.kind: 'local' is not carried by run.mode 'pipelined'; 'none' is",
+        ),
+        (
+            ("sim=emulated", "rollout/kv_pool=mooncake"),
+            "rollout.kv_pool.kind: 'mooncake' is not carried by an emulation; 'local' is",
+        ),
+        (
+            ("cluster=cpu", "rollout/kv_pool=mooncake"),
+            "rollout.kv_pool.master: null is not carried by jobs; host:port of one that their nodes reach is",
         ),
         (
             ("rollout/engine=sglang", "draft=grouped", "draft.servers=2"),

@@ -86,7 +86,29 @@ def test_what_one_process_stores_another_one_takes_once(node):
     assert (stored.target, stored.num_bytes) == ("dram", size_of(2))
     assert node.read(key_of(1), 2, by=1) == "dram"
     assert node.read(key_of(1), 2) is None
-    assert node.num_bytes(node.shared) == 0
+    assert node.names(node.shared) == []
+
+
+def test_memory_that_an_entry_had_is_the_next_ones(node):
+    inode = (node.shared / f"sestina-kv-x/{key_of(1).name}").stat
+    for num_pages in (2, 3, 1, 2):
+        node.store(key_of(1), num_pages)
+        first = inode().st_ino
+        assert node.read(key_of(1), num_pages) == "dram"
+        assert node.num_bytes(node.shared) == node.pools[0]._tally["dram"] == size_of(num_pages)
+        assert node.store(key_of(1), 1).num_bytes == size_of(1)
+        assert (inode().st_ino, inode().st_size) == (first, size_of(1))
+        assert node.read(key_of(1)) == "dram"
+
+
+def test_memory_that_one_process_keeps_is_room_for_the_others(node):
+    for group in range(3):
+        node.store(key_of(group))
+    assert [node.read(key_of(group)) for group in range(3)] == ["dram"] * 3
+    assert node.num_bytes(node.shared) == 3 * ONE
+    assert node.store(key_of(3), 2, by=1).target == "dram"
+    assert [node.store(key_of(group)).target for group in (4, 5)] == ["dram", "dram"]
+    assert [node.read(key_of(group)) for group in (4, 5)] == ["dram"] * 2
 
 
 def test_room_is_made_on_the_ssd_and_then_by_dropping(node):
@@ -118,7 +140,7 @@ def test_what_comes_next_is_promoted_as_far_as_there_is_room(node):
     node.read(key_of(4))
     assert [node.pools[1].promote(name) for name in names] == [True, False, False]
     assert [node.read(key_of(group)) for group in range(4)] == ["dram", "ssd", "dram", "dram"]
-    assert node.num_bytes(node.shared) == node.num_bytes(node.disk) == 0
+    assert node.names(node.shared) == node.names(node.disk) == []
     assert all(node.store(key_of(group)).target == "dram" for group in range(3)), "the tally is right again"
 
 
@@ -161,12 +183,33 @@ def test_a_folder_for_the_ssd_that_cannot_be_made_leaves_memory(tmp_path, caplog
 
 
 def test_shared_memory_that_cannot_be_written_costs_the_entry_and_no_room(node, caplog):
-    aside = node.pools[0]._shelves["dram"]._aside(key_of(0).name)
+    aside = Path(node.pools[0]._shelves["dram"]._aside(key_of(0).name))
     aside.mkdir()
     with caplog.at_level(logging.WARNING):
         assert node.store(key_of(0)).target == "failed"
     aside.rmdir()
     assert [node.store(key_of(group)).demoted for group in range(3)] == [0, 0, 0]
+
+
+SMALL_FILES = """
+import os, resource, sys
+from pathlib import Path
+from tests.unit.kvpool.test_local import ONE, Node, key_of
+resource.setrlimit(resource.RLIMIT_FSIZE, (ONE + 40, ONE + 40))
+node = Node(Path(sys.argv[1]), dram=int(sys.argv[2]), ssd=100 * ONE)
+print(node.store(key_of(0), 3).target, node.store(key_of(1), 1).target, node.num_bytes(node.shared))
+print(node.pools[0]._tally["dram"], node.pools[0]._tally["ssd"], node.names(node.disk))
+node.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("dram", "said"), [(100 * ONE, f"failed dram {ONE}\n{ONE} 0 []\n"), (1, "failed full 0\n0 0 []\n")]
+)
+def test_a_file_that_ends_in_the_middle_of_an_entry_leaves_nothing(tmp_path, dram, said):
+    """As on a disk that is full: some of the bytes are written, then none. The SSD is then given up."""
+    command = [sys.executable, "-c", SMALL_FILES, str(tmp_path), str(dram)]
+    assert subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout == said
 
 
 BUSY = """

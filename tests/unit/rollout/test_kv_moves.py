@@ -5,8 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from sestina.kvpool.config import LocalKvPoolConfig
+from sestina.kvpool.config import LocalKvPoolConfig, MooncakeKvPoolConfig
 from sestina.kvpool.local import LocalPool
+from sestina.kvpool.master import Master
+from sestina.kvpool.mooncake import MooncakePool
 from sestina.policies.kv_pool.cost import MoveCost
 from tests.conftest import lively_weights
 from tests.unit.rollout.helpers import finish, finish_in_chunks, make_engine, make_requests, outputs, same
@@ -161,6 +163,49 @@ def test_an_aborted_chunk_comes_back_from_wherever_it_is(join, shape):
     second.abort([request.id for request in requests])
     assert {result.finish for result in second.step()} == {"abort"}
     assert second.idle
+
+
+@pytest.fixture
+def mooncake(tmp_path, shape, weights):
+    """Makes engines with holds on one Mooncake store, and its master."""
+    pytest.importorskip("mooncake.store", reason="Mooncake, or libibverbs1, is not installed", exc_type=ImportError)
+    master, engines = Master(tmp_path / "master.log"), []
+    config = MooncakeKvPoolConfig(
+        kind="mooncake", master=None, segment_bytes=16 << 20, protocol="tcp", device="", move="always"
+    )
+
+    def make(**changes):
+        pool = MooncakePool(config, "test", master=master.address, host="127.0.0.1")
+        engines.append(make_engine(shape, weights, kv_pool=pool, **changes))
+        return engines[-1]
+
+    yield make, master
+    for engine in engines:
+        engine.close()
+    master.end()
+
+
+def test_mooncake_moves_keys_and_values_too(mooncake, shape, weights):
+    make, _ = mooncake
+    requests = make_requests(shape)
+    whole = outputs(finish(make_engine(shape, weights), requests))
+    engines = [make() for _ in range(2)]
+    assert same(whole, finish_in_chunks(engines, requests, 17))
+    assert sum(engine.load().prefilled_tokens for engine in engines) <= sum(len(r.prompt) for r in requests)
+
+
+def test_a_mooncake_master_that_dies_costs_prefill_and_no_token(mooncake, shape, weights):
+    make, master = mooncake
+    request = make_requests(shape, groups=1, samples=1, max_new_tokens=100)[0]
+    whole = finish(make_engine(shape, weights, stop_token=-1), [request])[request.id]
+    first, second = make(stop_token=-1), make(stop_token=-1)
+    before = finish(first, [dataclasses.replace(request, max_tokens=50)])[request.id]
+    assert before.kv.target == "dram"
+    master.end()
+    after = finish(second, [dataclasses.replace(resumed(request, before), max_tokens=20)])[request.id]
+    assert (after.kv.source, after.kv.target) == ("failed", "failed")
+    assert after.prefilled_tokens > 1
+    assert np.array_equal(np.concatenate([before.tokens, after.tokens]), whole.tokens[:70])
 
 
 def test_what_comes_next_is_brought_to_memory(tmp_path, join, shape):

@@ -11,6 +11,9 @@ from sestina.config.load import load
 from sestina.controller.launcher import launch
 from sestina.controller.plan import planner_of
 from sestina.core.errors import ConfigError, RunDirError
+from sestina.kvpool.config import pool_name
+from sestina.kvpool.folder import PREFIX
+from sestina.kvpool.local import SHARED_MEMORY
 from sestina.simulator.run import simulate
 from sestina.telemetry.journal import read_journal
 from sestina.telemetry.metrics import read_metrics
@@ -65,6 +68,17 @@ def test_schedulers_instances_and_the_controllers_time_change_no_token(simulated
     preempted = [sum(read_requests(each.dir)["preemptions"].to_pylist()) for each in (divided, others[1])]
     assert preempted[0] == 0
     assert preempted[1] > 0
+
+
+def test_a_pool_spares_prefill_and_its_time_counts(simulated, divided):
+    pooled = simulated("rollout/kv_pool=local", "rollout.kv_pool.move=always", "rollout.kv_pool.dram_bytes=10000000")
+    assert crcs(pooled) == crcs(divided)
+    values = [line.values for line in read_metrics(pooled.dir)]
+    assert all(each["perf/kv_pool_prefilled_again"] == 0 < each["perf/kv_pool_hits_dram"] for each in values)
+    assert all(0 < each["perf/kv_pool_time_share"] < 1 for each in values)
+    chunks = read_chunks(pooled.dir).to_pylist()
+    assert all(row["started_s"] <= row["finished_s"] <= row["received_s"] for row in chunks)
+    assert not (SHARED_MEMORY / f"{PREFIX}{pool_name(pooled.dir)}").exists()
 
 
 def test_it_leaves_what_a_run_leaves(divided):

@@ -12,6 +12,7 @@ from sestina.bench.rollout.emulation import Outturn, Way, emulate
 from sestina.bench.rollout.workload import MODEL, MOONLIGHT, QWEN2_VL, Workload, evenly_bound, offer, prompts
 from sestina.bench.turns import Say
 from sestina.core.errors import RunError
+from sestina.kvpool.config import LocalKvPoolConfig
 from sestina.models.shape import read_shape
 from sestina.models.tokenizer import Tokenizer
 from sestina.rollout.speculation.config import DraftConfig
@@ -23,6 +24,7 @@ AFFINITY = 32
 GROUPED = DraftConfig(
     source="grouped", length="mba", toggle="always", guard=True, max_tokens=8, paths=1, min_token_prob=0.1
 )
+POOL = LocalKvPoolConfig(kind="local", dram_bytes=1 << 30, ssd_bytes=0, ssd_dir=None, move="always")
 BASELINE = "group"
 WAYS: Mapping[str, Way] = {
     BASELINE: Way(scheduler="group"),
@@ -30,11 +32,14 @@ WAYS: Mapping[str, Way] = {
     "context": Way(scheduler="context", affinity_requests=AFFINITY),
     "oracle": Way(scheduler="oracle", affinity_requests=AFFINITY),
     "context, grouped drafts": Way(scheduler="context", affinity_requests=AFFINITY, draft=GROUPED),
+    "context, KV pool": Way(scheduler="context", affinity_requests=AFFINITY, pool=POOL),
 }
 LEAST_GAIN = {"divided": 1.3, "context": 1.45, "context, grouped drafts": 1.9}
 LEAST_OF_ORACLE = 0.95
 MOST_TAIL = -0.8
 """Change of the time on the last 10 % under `context`."""
+MOST_MOVING = 0.01
+"""Of the instances' time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,22 @@ def _costs(label: str, way: str, base: Sequence[Outturn], found: Sequence[Outtur
     if WAYS[way].draft is not None:
         accepted = _median(o.tokens / (o.tokens - o.accepted_tokens) for o in found)
         yield stated(f"{label}, acceptance length", accepted, "tokens")
+    if WAYS[way].pool is not None:
+        yield from _moves(label, [outturn.kv for outturn in found])
+
+
+def _moves(label: str, found: Sequence[Mapping[str, float]]) -> Iterator[Figure]:
+    def values(name: str) -> list[float]:
+        return [of_seed[f"perf/kv_pool_{name}"] for of_seed in found]
+
+    yield stated(f"{label}, resumed chunks", _median(values("resumed")), "chunks")
+    yield at_most(
+        f"{label}, resumed chunks that prefilled again, all seeds", sum(values("prefilled_again")), "chunks", 0
+    )
+    yield stated(f"{label}, moved", _median(values("moved_bytes")), "bytes")
+    yield at_most(
+        f"{label}, share of the instances' time that moving took", _median(values("time_share")), "of all", MOST_MOVING
+    )
 
 
 def _one(job: tuple[Workload, int, str], num_instances: int) -> Outturn:

@@ -1,20 +1,24 @@
 """One iteration under one way of scheduling, on emulated instances."""
 
+import os
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from sestina.bench.rollout.workload import MODEL, PROMPT_TOKENS, Workload
+from sestina.controller.kv_metrics import kv_pool_metrics
 from sestina.controller.offer import Offer
 from sestina.controller.sample import Sample
 from sestina.core.units import InstanceId, Seconds
+from sestina.kvpool.config import LocalKvPoolConfig
+from sestina.kvpool.local import LocalPool
 from sestina.models.shape import read_shape
 from sestina.models.tokenizer import Tokenizer
 from sestina.models.weights import read_weights
@@ -27,6 +31,7 @@ from sestina.rollout.speculation.suffix import SuffixSpeculator
 from sestina.rollout.torch_engine import TorchEngine
 from sestina.simulator.clock import VirtualClock, meter_for, nothing_takes_time
 from sestina.simulator.emulated import EmulatedDriver
+from sestina.simulator.inline import Inline
 from sestina.simulator.instance import EmulatedInstance
 from sestina.telemetry.journal import Journal
 from sestina.telemetry.traces import tail_start
@@ -42,6 +47,7 @@ class Way:
     scheduler: SchedulerKind
     affinity_requests: int = 0
     draft: DraftConfig | None = None
+    pool: LocalKvPoolConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +62,8 @@ class Outturn:
     prefilled_tokens: int
     accepted_tokens: int
     tokens_crc32: int
+    kv: Mapping[str, float]
+    """`perf/kv_pool_*`; empty without a pool."""
     finished_s: tuple[Seconds, ...]
     """Since the offer, rising."""
     real_s: Seconds
@@ -70,7 +78,13 @@ def emulate(workload: Workload, way: Way, batch: Offer, *, num_instances: int, s
         way.scheduler, chunk_tokens=workload.chunk_tokens, seed=seed, affinity_requests=way.affinity_requests
     )
     with world(planner, workload, way, num_instances=num_instances, seed=seed) as driver:
-        return _outturn(driver.roll_out(batch), time.perf_counter() - began_s)
+        samples = driver.roll_out(batch)
+    outturn = _outturn(samples, time.perf_counter() - began_s)
+    return outturn if way.pool is None else _with_pool(outturn, samples, num_instances)
+
+
+def _with_pool(outturn: Outturn, samples: list[Sample], num_instances: int) -> Outturn:
+    return replace(outturn, kv=kv_pool_metrics(samples, instances_s=outturn.makespan_s * num_instances))
 
 
 @contextmanager
@@ -78,12 +92,16 @@ def world(
     planner: RolloutPlanner, workload: Workload, way: Way, *, num_instances: int, seed: int
 ) -> Iterator[EmulatedDriver]:
     """Yield a driver of instances that hold what the workload says; the controller's time is not counted."""
-    with tempfile.TemporaryDirectory() as folder, closing(Journal(Path(folder) / "journal.jsonl")) as journal:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        instances = [_instance(workload, way, number, num_instances, seed) for number in range(num_instances)]
+        for instance in instances:
+            stack.callback(instance.engine.close)
         yield EmulatedDriver(
             planner,
-            [_instance(workload, way, number, num_instances, seed) for number in range(num_instances)],
+            instances,
             clock=VirtualClock(nothing_takes_time),
-            journal=journal,
+            journal=stack.enter_context(closing(Journal(folder / "journal.jsonl"))),
             tokenizer=Tokenizer(MODEL, model_vocab_size=read_shape(MODEL).vocab_size),
             score=_nothing,
             num_workers=1,
@@ -102,6 +120,7 @@ def _outturn(samples: list[Sample], real_s: Seconds) -> Outturn:
         prefilled_tokens=sum(chunk.prefilled_tokens for chunk in chunks),
         accepted_tokens=sum(chunk.accepted_tokens for chunk in chunks),
         tokens_crc32=zlib.crc32(np.concatenate([sample.tokens for sample in samples]).tobytes()),
+        kv={},
         finished_s=tuple(finished),
         real_s=real_s,
     )
@@ -126,6 +145,8 @@ def _instance(workload: Workload, way: Way, number: InstanceId, num_instances: i
         stop_token=Tokenizer(MODEL, model_vocab_size=shape.vocab_size).eos_id,
         speculator=draft,
         clock=clock,
+        kv_pool=way.pool and LocalPool(way.pool, f"bench-{os.getpid()}"),
+        kv_thread=Inline(),
     )
     weights = read_weights(MODEL, shape)
     engine.load_weights(0, weights)

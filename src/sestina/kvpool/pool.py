@@ -1,0 +1,74 @@
+"""What an engine needs of a pool, whatever keeps it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from sestina.core.records import KvTarget
+from sestina.core.units import TokenArray, Version
+from sestina.kvpool.entry import ByteArray, EntryKey
+from sestina.policies.kv_pool.room import Tier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What became of an entry, and of others to make room for it."""
+
+    target: KvTarget
+    num_bytes: int = 0
+    demoted: int = 0
+    evicted: int = 0
+
+
+class Found(Protocol):
+    """An entry that was taken out; `read` or `close` ends it."""
+
+    @property
+    def tier(self) -> Tier:
+        """Where it lay."""
+        ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the whole entry."""
+        ...
+
+    def read(self) -> ByteArray:
+        """Return its bytes; raises OSError."""
+        ...
+
+    def close(self) -> None:
+        """Leave it unread."""
+        ...
+
+
+class Pool(Protocol):
+    """One process's hold on a pool. One thread at a time; as many processes as there are."""
+
+    moves_always: bool
+    upcoming: frozenset[str]
+    """Names of entries that are next in the queue: they stay where they are, if the pool has a say in that."""
+
+    def store(self, key: EntryKey, tokens: TokenArray, pages: ByteArray) -> Stored:
+        """Keep the KV of `tokens`, which lies in pages [pages, page bytes]; mutates the pool alone."""
+        ...
+
+    def take(self, key: EntryKey) -> Found | None:
+        """Take an entry out; None when it is not there. Raises OSError when that cannot be found out."""
+        ...
+
+    def on_ssd(self, names: Iterable[str], /) -> list[tuple[str, int]]:
+        """Return those of some entries that lie on an SSD, with their bytes."""
+        ...
+
+    def promote(self, name: str, /) -> bool:
+        """Bring an entry that lies on an SSD to memory; False when there is no room, or it is gone."""
+        ...
+
+    def forget(self, version: Version) -> None:
+        """Drop what was computed with weights of another version."""
+        ...
+
+    def close(self) -> None:
+        """Let go; with the last process the pool is gone."""
+        ...

@@ -5,6 +5,7 @@ import dataclasses
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from rich.console import Console
 
@@ -18,7 +19,7 @@ from sestina.controller.world_process import WorldProcess, world_command, world_
 from sestina.core.errors import ConfigError
 from sestina.core.units import Seconds
 from sestina.kvpool.config import LocalKvPoolConfig, pool_name
-from sestina.kvpool.folder import clear
+from sestina.kvpool.folder import clear, sweep
 from sestina.kvpool.local import SHARED_MEMORY
 from sestina.telemetry.display import LiveDisplay
 from sestina.telemetry.figure import draw
@@ -47,6 +48,9 @@ def launch(config: RunConfig, console: Console | None = None) -> int:
         )
         console.print(summary(config.dir))
         return 0
+    if isinstance(config.rollout.kv_pool, LocalKvPoolConfig):
+        for parent in _parents(config.rollout.kv_pool):
+            sweep(parent)  # what killed runs have left there is no room that is taken
     prepare(config)
     command = world_command(config, quiet=console.is_terminal)
     run_dir.hold()
@@ -67,9 +71,13 @@ def launch(config: RunConfig, console: Console | None = None) -> int:
             _clear_pool(config.rollout.kv_pool, pool_name(config.dir), console)
 
 
+def _parents(pool: LocalKvPoolConfig) -> list[Path]:
+    return [SHARED_MEMORY, *([] if pool.ssd_dir is None else [pool.ssd_dir])]
+
+
 def _clear_pool(pool: LocalKvPoolConfig, name: str, console: Console) -> None:
     """Remove what ranks have left that were killed."""
-    for parent in (SHARED_MEMORY, *([] if pool.ssd_dir is None else [pool.ssd_dir])):
+    for parent in _parents(pool):
         if not clear(parent, name, GONE_S):
             console.print(f"waited {GONE_S:g} s for the ranks to be gone; {parent} may hold their keys and values")
 

@@ -5,7 +5,6 @@ however it ends. Who gets the lock for itself alone knows that nobody is left, a
 closes it, the launcher when all ranks have ended, or whoever opens a folder beside it later.
 """
 
-import contextlib
 import fcntl
 import os
 import shutil
@@ -91,6 +90,5 @@ def _remove_if_dead(path: Path) -> bool:
         return False
     finally:
         os.close(alive)
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(gone)
+    shutil.rmtree(gone, ignore_errors=True)  # another process may be at it too; what is left goes at the next sweep
     return True

@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
-from sestina.core.errors import DataError
+from sestina.core.errors import DataError, DeadlineError
 from sestina.core.ids import RequestId
 from sestina.core.records import Finish, KvSource
 from sestina.core.units import Seconds, Version
 from sestina.kvpool.entry import ByteArray, Entry, EntryKey, read_entry
 from sestina.kvpool.pool import Found, Pool, Stored
 from sestina.policies.kv_pool.cost import MoveCost
-from sestina.policies.kv_pool.room import Tier
 from sestina.rollout.engine import Clock
 from sestina.rollout.job import Job
 from sestina.rollout.pages import PAGE_TOKENS, pages_for
@@ -29,6 +28,9 @@ from sestina.rollout.qwen2 import Qwen2
 LOOK_S: Seconds = 0.002
 """How long an engine with nothing else to do waits for the thread before it looks at its messages again."""
 
+FORGET_LIMIT_S: Seconds = 60.0
+"""For the thread to do what it was given, and to forget what other weights have computed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fetched:
@@ -36,7 +38,6 @@ class _Fetched:
     seconds: Seconds = 0.0
     """Processor time."""
     waited_s: Seconds = 0.0
-    tier: Tier = "dram"
     num_bytes: int = 0
     entry: Entry | None = None
 
@@ -62,10 +63,14 @@ class KvMoves:
         return bool(self._fetching or self._storing)
 
     def begin(self, version: Version, row_s: Seconds) -> None:
-        """Weights are loaded: from here on only their KV counts; `row_s` as in `MoveCost`."""
+        """Weights are loaded: from here on only their KV counts; `row_s` as in `MoveCost`. Raises DeadlineError."""
         self._version = version
         self._cost = self._cost or MoveCost(row_s)
-        self._thread.submit(self._pool.forget, version).result()
+        forgotten = self._thread.submit(self._pool.forget, version)
+        try:
+            forgotten.result(timeout=FORGET_LIMIT_S)
+        except TimeoutError:
+            raise DeadlineError(f"the KV pool to forget what is older than version {version}", FORGET_LIMIT_S) from None
 
     def fetch(self, job: Job, num_cached: int) -> bool:
         """Begin to fetch a resumed chunk, `num_cached` tokens of which are in pages; False for a first chunk."""
@@ -187,3 +192,4 @@ class KvMoves:
         for name, num_bytes in self._pool.on_ssd(names):
             if self._cost is not None and self._cost.promotes(num_bytes):
                 self._pool.promote(name)
+                return  # others at the next forecast: what a chunk waits for is done before

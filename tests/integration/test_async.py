@@ -1,8 +1,11 @@
 """Asynchronous training in a real world of ranks: eta = 0 is synchronous, bit for bit; above it, ages stay bounded."""
 
 import os
+import random
 import re
 import signal
+import time
+from functools import partial
 
 import pytest
 
@@ -32,6 +35,9 @@ AHEAD = {
 """Whole responses, few at a time: rollout takes longer than training, and weights come in the middle of some."""
 KEPT = {**AHEAD, "run__checkpoint_every": 1, "run__keep_checkpoints": 9}
 PPO = (*BASE, "algorithm=ppo")
+KILLS, SEED = 10, 2026
+LONG = {**KEPT, "run__steps": 60, "rollout__max_new_tokens": 120, "rollout__chunk_tokens": 50}
+"""More steps than ten short lives can take."""
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +104,39 @@ def test_a_killed_run_trains_on_every_group_once(tmp_path, model):
     assert again.code == 0, again.output
     assert "continuing from" in again.output
     check(again)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_run_killed_at_ten_random_moments_trains_on_every_group_once(tmp_path, model):
+    """Any rank of it, up to three steps and some time after its groups are under way."""
+    moments, killed, taken = random.Random(SEED), set(), []
+    for number in range(KILLS):
+        with training(tmp_path / "run", model, PPO, **LONG) as (process, run):
+            status = wait_for(process, run, partial(under_way, frozenset(killed)), limit_s=150)
+            victim = moments.choice(status.ranks)
+            killed |= {rank.pid for rank in status.ranks}
+            wait_for(process, run, partial(has_taken, status.step + moments.randint(0, 3)))
+            time.sleep(after_s := moments.uniform(0, 1.5))
+            status = wait_for(process, run, lambda _: True)
+            print(f"kill {number}: {victim.name}, after {after_s:.2f} s at step {status.step}: {status.phase}")
+            os.kill(victim.pid, signal.SIGKILL)
+            finish(process, run)
+        assert run.code != 0, run.output
+        taken.append(status.step)
+    again = train(tmp_path / "run", model, PPO, **LONG)
+    assert again.code == 0, again.output
+    assert len(set(taken)) > 2, "the kills were at different steps"
+    check(again, LONG["run__steps"])
+
+
+def under_way(killed, status):
+    """Whether a start of the run, and not the one before it, has groups open."""
+    return "groups ended" in status.phase and killed.isdisjoint(rank.pid for rank in status.ranks)
+
+
+def has_taken(step, status):
+    return status.step >= step
 
 
 @pytest.mark.slow

@@ -127,6 +127,14 @@ def test_retracted_requests_go_on(engine):
     assert_same(outputs(results), outputs(finish(embedded(), requests)))
 
 
+def test_responses_end_where_they_are_told(engine):
+    lengths = (1, 7, 40, 150, 151)
+    requests = [dataclasses.replace(request, stop_at=lengths[n % 5]) for n, request in enumerate(alike())]
+    results = finish(engine, requests)
+    assert [len(results[request.id].tokens) for request in requests] == [min(r.stop_at, 150) for r in requests]
+    assert_same(outputs(results), outputs(finish(embedded(), requests)))
+
+
 def test_a_lost_server_is_followed_by_one_that_drafts_and_nothing_is_lost_or_doubled(engine):
     """The next one drafts from each response alone, under a guard: one of that kind without one more start."""
     keeper = engine._keeper

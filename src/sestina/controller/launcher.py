@@ -58,8 +58,11 @@ def launch(config: RunConfig, console: Console | None = None) -> int:
     run_dir.release()  # the controller holds it from here on
     if start.checkpoint is not None:
         console.print(f"continuing from {start.checkpoint}")
-    store = StoreWatch(config, console)
-    world = WorldProcess(command, world_environment(config) | store.environment)
+    with contextlib.ExitStack() as ending:
+        store = StoreWatch(config, console)
+        ending.callback(store.end)
+        world = WorldProcess(command, world_environment(config) | store.environment)
+        ending.pop_all()
     try:
         with _signals_to(world, run_dir), contextlib.closing(DeathWatch()) as deaths:
             _watch(world, run_dir, console, deaths, config.deadlines, store)

@@ -20,8 +20,8 @@ async def train(session: Session) -> None:
         if session.eval_due():
             metrics |= await session.evaluate()
         session.log(metrics)
+        if session.stopping:
+            break  # `finish` saves this step
         if session.checkpoint_due():
             await session.save()
-        if session.stopping:
-            break
     await session.finish()

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,11 +47,10 @@ class Master:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        try:
+        with ExitStack() as failing:
+            failing.callback(self.end)
             self._wait(port)
-        except RunError:
-            self.end()
-            raise
+            failing.pop_all()  # it ends with this object from here on
 
     @property
     def pid(self) -> int:

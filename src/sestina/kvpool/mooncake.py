@@ -29,7 +29,7 @@ CONNECT_S: Seconds = 2.0
 """For a master to take a connection; Mooncake itself would try for a minute and a half."""
 
 BUFFER_BYTES = 64 << 20
-"""What one entry goes through on its way; it must fit."""
+"""At least, of what one entry goes through on its way."""
 
 _NO_ROOM = (-200, -600)
 """No segment has room; larger than the buffer."""
@@ -72,8 +72,14 @@ class _Object:
 class MooncakePool:
     """Implements `Pool`; see there."""
 
-    def __init__(self, config: MooncakeKvPoolConfig, name: str, *, master: str, host: str) -> None:
-        """Join the store of `master` (host:port; empty: there is none), to whose clients this node is `host`."""
+    def __init__(
+        self, config: MooncakeKvPoolConfig, name: str, *, master: str, host: str, longest_bytes: int = 0
+    ) -> None:
+        """Join the store of `master` (host:port; empty: there is none), to whose clients this node is `host`.
+
+        `longest_bytes`: the largest entry; Mooncake takes none that is larger than its buffer.
+        """
+        buffer_bytes = max(BUFFER_BYTES, longest_bytes)
         self.moves_always = config.move == "always"
         self.upcoming: frozenset[str] = frozenset()
         self._prefix = f"sestina-{name}/"
@@ -83,7 +89,7 @@ class MooncakePool:
             return
         store = _client()()
         code = store.setup(
-            host, "P2PHANDSHAKE", config.segment_bytes, BUFFER_BYTES, config.protocol, config.device, master
+            host, "P2PHANDSHAKE", config.segment_bytes, buffer_bytes, config.protocol, config.device, master
         )
         if code:
             _log.warning("KV pool: Mooncake cannot be joined (%d); requests that move are computed again", code)

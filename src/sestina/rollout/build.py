@@ -17,12 +17,18 @@ from sestina.models.shape import ModelShape
 from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
 from sestina.rollout.engine import Clock, Engine, Interruption
+from sestina.rollout.pages import PAGE_TOKENS, pages_for
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.speculator import Speculator
 
 if TYPE_CHECKING:
     from sestina.rollout.speculation.host import BuildSpeculator
+
+
+_VALUE_BYTES = {"float32": 4, "bfloat16": 2}
+_PAGE_HEAD_BYTES = 128
+"""No less than an entry's header takes for a page, and beside its pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +140,19 @@ def _kv_pool(config: InstanceConfig) -> Pool | None:
             except OSError as error:
                 raise EngineError(f"rollout.kv_pool: the node's shared memory cannot be written: {error}") from None
         case MooncakeKvPoolConfig():
-            return MooncakePool(config.kv_pool, config.kv_pool_name, master=config.kv_master, host=config.host)
+            longest = longest_entry_bytes(config)
+            return MooncakePool(
+                config.kv_pool, config.kv_pool_name, master=config.kv_master, host=config.host, longest_bytes=longest
+            )
         case _:
             return None
+
+
+def longest_entry_bytes(config: InstanceConfig) -> int:
+    """Return what the keys and values of the longest text take with their header, which is small beside them."""
+    shape = config.shape
+    row_bytes = 2 * shape.num_layers * shape.num_kv_heads * shape.head_size * _VALUE_BYTES[config.engine.dtype]
+    return pages_for(config.max_context_tokens) * (PAGE_TOKENS * row_bytes + _PAGE_HEAD_BYTES) + _PAGE_HEAD_BYTES
 
 
 def _cost(config: InstanceConfig, engine: TorchEngineConfig) -> StepCost | None:

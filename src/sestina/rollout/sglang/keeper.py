@@ -68,7 +68,9 @@ class Keeper:
         self._weights = version, tensors
         life = self.life
         try:
-            await self._deliver(keep_kv=keep_kv)
+            async with self._renewal:  # a server that is being started is given weights there: not both at once
+                life = self.life
+                await self._deliver(keep_kv=keep_kv)
         except ServerLostError as error:
             await self.renew(life, error)
 

@@ -74,8 +74,8 @@ def idle_of(requests: Sequence[RequestRow], chunks: Sequence[ChunkRow], *, num_i
     The step begins when its batch is offered. Raises AssertionError when the parts are not the whole.
     """
     trained = [row for row in requests if not row.evaluation]
-    begin_s = max(row.offered_s for row in trained)  # a response that an earlier start began was offered before
-    here = [row for row in chunks if row.finished_s > begin_s]
+    begin_s = _begin_s(trained, spans)
+    here = [row for row in chunks if row.dispatched_s >= begin_s]  # the others ran before a stop, on whatever there was
     prompts = {(row.group, row.sample): row.prompt_tokens for row in requests}
     sweep = Sweep(num_instances, spans.ends_s)
     changes = (*_of_requests(trained, begin_s, spans), *_of_chunks(here, trained, prompts, begin_s, spans))
@@ -88,6 +88,12 @@ def idle_of(requests: Sequence[RequestRow], chunks: Sequence[ChunkRow], *, num_i
     gap_s = math.fsum([area_s, -useful_s, *(-lost for lost in sweep.lost_s.values())])
     assert abs(gap_s) <= 1e-6 * max(1.0, area_s), f"{gap_s} of {area_s} instance-seconds have no cause, or two"
     return Idle(area_s=area_s, useful_s=useful_s, lost_s=sweep.lost_s)
+
+
+def _begin_s(trained: Sequence[RequestRow], spans: Spans) -> Seconds:
+    """Return when the batch was offered; responses that an earlier start began were offered before, maybe all of them."""
+    ends_s = max(max(row.finished_s, row.rewarded_s) for row in trained)
+    return max(ends_s - spans.rollout_s, *(row.offered_s for row in trained))
 
 
 def _of_requests(trained: Sequence[RequestRow], begin_s: Seconds, spans: Spans) -> Iterator[tuple[Seconds, Change]]:

@@ -143,3 +143,20 @@ def test_a_rollout_that_a_planner_decides_has_all_its_causes_in_place(kind):
 
 def _last_s(requests, begin_s):
     return max(row.finished_s for row in requests) - begin_s
+
+
+def test_what_ran_before_a_stop_is_no_part_of_the_step_though_every_response_was_begun_there():
+    """Offered by the earlier start, partly on an instance that there no longer is."""
+    before = {"offered_s": BEGIN_S - 30}
+    rows = [
+        [chunk(0, 2, -20, -20, -1), chunk(0, 0, 0, 0, 8, chunk=1)],
+        [chunk(1, 1, -20, -19, 0.001), chunk(1, 1, 0.002, 0.002, 10, chunk=1)],
+    ]
+    found = idle_of(
+        [request(chunks, **before) for chunks in rows],
+        [row for chunks in rows for row in chunks],
+        num_instances=2,
+        spans=Spans(step_s=10.0, rollout_s=10.0),
+    )
+    assert found.area_s == 20
+    assert found.lost_s["last_request"] == pytest.approx(2)

@@ -193,10 +193,25 @@ def test_what_cannot_be_simulated_is_refused():
     assert "sim.controller: 'measured' is not allowed with sim.world 'simulated'; 'free'" in refusal(
         "sim.controller=measured"
     )
+    assert "sim.compare: ('context', 'histopipe') is not allowed with sim.world 'simulated'; others than" in refusal(
+        "sim.compare=[context,histopipe]"
+    )
+    assert "eval.every: 5 is not carried by a simulation; 0 is" in refusal("eval.every=5", "data.eval_path=held-out")
     calibrated = ("sim=simulated", "sim/hardware=calibrated", "+exp=seer_qwen72b")
     assert "only 'torch' is calibrated" in refusal("sim.hardware.path=x.json", argv=calibrated)
     assert "sim.compare: ('group',) is not allowed with sim.world 'emulated'; []" in refusal(
         "sim.world=emulated", "sim.compare=[group]"
+    )
+
+
+def test_a_pool_whose_moves_take_no_known_time_is_refused():
+    mooncake = (*ARGV, "rollout/kv_pool=mooncake")
+    assert "rollout.kv_pool.kind: 'mooncake' is not carried by a simulation; 'none' and 'local' are" in refusal(
+        argv=mooncake
+    )
+    calibrated = ("sim=simulated", "sim/hardware=calibrated", "+exp=quickstart", "rollout/kv_pool=local")
+    assert "rollout.kv_pool.kind: 'local' is not carried by a simulation on sim.hardware.kind 'calibrated'" in refusal(
+        "sim.hardware.path=x.json", "rollout.chunk_tokens=64", "eval.every=0", argv=calibrated
     )
 
 

@@ -47,7 +47,7 @@ def counterfactual(run: Run, step: int, other: SchedulerKind = "context") -> Cou
     return Counterfactual(
         step=step,
         scheduler=own,
-        measured_s=max(row.finished_s for row in requests) - origin_of(requests),
+        measured_s=max(row.finished_s for row in requests) - origin_of(requests, run.config.run.mode),
         modelled_s=makespan(planner_of(run.config), work, pace),
         other=other,
         other_s=makespan(_planner(run, other), work, pace),
@@ -55,14 +55,15 @@ def counterfactual(run: Run, step: int, other: SchedulerKind = "context") -> Cou
 
 
 def work_of(run: Run, step: int) -> Work:
-    """Return the batch of a step; raises DataError when the journal lacks it, or when steps overlap."""
+    """Return the batch of a step; raises DataError when the journal lacks it whole, or when steps overlap."""
     first = run.rows_of(step)[0][0]
-    for segment in run.journal():
+    # A run that was killed within the step has offered its batch before, and not heard the end of it.
+    for segment in reversed(run.journal() if run.config.run.mode == "sync" else []):
         for entry in segment.entries:
             match entry.event:
                 case BatchOffered(groups=groups, begun=()) if any(each.group == first.group for each in groups):
-                    if run.config.run.mode == "sync":
-                        return _work(segment, entry.event)
+                    if (work := _work(segment, entry.event)) is not None:
+                        return work
                 case _:
                     pass
     raise DataError(f"{run.path}: its journal holds no batch that is step {step} alone, from its beginning")
@@ -72,16 +73,19 @@ def _planner(run: Run, kind: SchedulerKind) -> RolloutPlanner:
     return planner_of(replace(run.config, rollout=replace(run.config.rollout, scheduler=kind)))
 
 
-def _work(segment: Segment, offer: BatchOffered) -> Work:
+def _work(segment: Segment, offer: BatchOffered) -> Work | None:
+    """Return a batch; None where a response to it has not ended."""
     wanted = {each.group for each in offer.groups}
     lengths: dict[RequestId, int] = {}
+    left = sum(each.num_samples for each in offer.groups)
     ups: list[InstanceUp] = []
     for entry in segment.entries:
         match entry.event:
             case InstanceUp():
                 ups.append(entry.event)
-            case ChunkFinished(request=request, produced_tokens=tokens) if request.group in wanted:
+            case ChunkFinished(request=request, produced_tokens=tokens, done=done) if request.group in wanted:
                 lengths[request] = lengths.get(request, 0) + tokens
+                left -= done
             case _:
                 pass
-    return Work(instances=tuple(ups), offer=offer, lengths=lengths)
+    return None if left else Work(instances=tuple(ups), offer=offer, lengths=lengths)

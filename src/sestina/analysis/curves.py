@@ -14,9 +14,13 @@ Curve: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 """Instants in seconds since the offer, and the value from each on."""
 
 
-def origin_of(requests: Sequence[RequestRow]) -> Seconds:
-    """Return when a step's batch was offered; a response that an earlier start began was offered before."""
-    return max(row.offered_s for row in requests)
+def origin_of(requests: Sequence[RequestRow], mode: str) -> Seconds:
+    """Return when a step's batch was offered; a response that an earlier start began was offered before.
+
+    Of an asynchronous step, whose responses were offered one after the other, the first offer.
+    """
+    offers = [row.offered_s for row in requests]
+    return min(offers) if mode == "async" else max(offers)
 
 
 def completed(requests: Sequence[RequestRow], origin_s: Seconds = 0.0) -> Curve:

@@ -32,7 +32,7 @@ def write_timeline(run: Run, path: Path) -> int:
 
 def events_of(run: Run) -> Iterator[dict[str, Any]]:
     """Yield names, then what happened."""
-    zero_s = origin_of(run.rows_of(run.steps[0])[0])
+    zero_s = min(at for table in (run.requests, run.evaluation[0]) for at in table["offered_s"].to_pylist())
     yield _named("process_name", CONTROLLER, 0, "controller")
     yield _named("thread_name", CONTROLLER, 0, "steps")
     if run.config.run.mode == "sync":
@@ -47,7 +47,7 @@ def _phases(run: Run, step: int, zero_s: Seconds) -> Iterator[dict[str, Any]]:
     values = next((line.values for line in run.metrics if line.step == step), {})
     if "perf/step_s" not in values:
         return
-    begin_s = origin_of(run.rows_of(step)[0]) - zero_s
+    begin_s = origin_of(run.rows_of(step)[0], "sync") - zero_s
     spans = Spans.of(values)
     yield _span(f"step {step}", "step", CONTROLLER, 0, begin_s, spans.step_s, {"step": step})
     starts = (0.0, *spans.ends_s[:3])

@@ -119,8 +119,16 @@ def read_run(path: Path) -> Run:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """Read several, as `read_run`."""
-    return [read_run(Path(path)) for path in paths]
+    """Read several, as `read_run`; raises RunDirError also for two of one name, by which figures tell them apart."""
+    named: dict[str, Path] = {}
+    for path in map(Path, paths):
+        other = named.setdefault(path.resolve().name, path)
+        if other is not path:
+            raise RunDirError(
+                f"{path}: another directory of the same name is given, {other}; figures tell runs apart by the names "
+                "of their directories, so that each needs its own"
+            )
+    return [read_run(path) for path in named.values()]
 
 
 def _rows(kind: type[Any], table: pa.Table, step: int) -> list[Any]:

@@ -120,7 +120,13 @@ def _mean_is_below_the_longest(mean: int | None, longest: int) -> str | None:
 def _compares_models(compare: tuple[str, ...], world: str) -> str | None:
     if compare and world != "simulated":
         return "[]: only the world 'simulated' compares schedulers"
+    if "histopipe" in compare:
+        return "others than 'histopipe', which balances over two steps of run.mode 'pipelined'"
     return "each scheduler once" if len(set(compare)) < len(compare) else None
+
+
+def _evaluates_between_steps(every: int, mode: str, _world: str) -> str | None:
+    return "0: a simulation evaluates in run.mode 'sync' and 'async' alone" if every and mode == "pipelined" else None
 
 
 def _controller_is_free(controller: str, world: str) -> str | None:
@@ -277,6 +283,7 @@ RULES = (
     Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
     Rule(needs=("sim.compare", "sim.world"), check=_compares_models),
     Rule(needs=("sim.controller", "sim.world"), check=_controller_is_free),
+    Rule(needs=("eval.every", "run.mode", "sim.world"), check=_evaluates_between_steps),
     Rule(needs=("rollout.expected_tokens", "rollout.max_new_tokens"), check=_mean_is_below_the_longest),
     Rule(needs=("run.mode", "sim.trainer_shares"), check=_ahead_of_a_trainer),
     Rule(needs=("sim.trainer_shares", "run.mode"), check=_ahead_by_what_is_given),

@@ -82,7 +82,7 @@ def roll_out(world: World, scheduler: SchedulerKind, folder: Path, console: Cons
 
 
 def take_step(world: World, driver: SimulatedDriver, step: int) -> tuple[list[Response], dict[str, float]]:
-    """Simulate one step; returns its responses and metrics."""
+    """Simulate one step, training and weights included; returns its responses and metrics."""
     began_s, offered_s = time.perf_counter(), driver.now_s
     responses = driver.roll_out(step, world.workload(step), world.config.rollout.max_new_tokens)
     spans = Spans(
@@ -91,6 +91,7 @@ def take_step(world: World, driver: SimulatedDriver, step: int) -> tuple[list[Re
         weights_s=world.weights_s,
         simulation_s=time.perf_counter() - began_s,
     )
+    driver.now_s += spans.train_s + spans.weights_s
     return responses, step_metrics(responses, spans, world.uncalibrated)
 
 

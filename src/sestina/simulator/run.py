@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
+from typing import TypeAlias, get_args
 
 import torch
 from rich.console import Console
@@ -22,7 +23,9 @@ from sestina.controller.sample import Sample
 from sestina.controller.trainer import silence_megatron, trainer_job
 from sestina.core.errors import ConfigError, RunDirError
 from sestina.core.units import InstanceId
+from sestina.models.shape import read_shape
 from sestina.models.weights import read_weights
+from sestina.policies.planner import SchedulerKind
 from sestina.rewards.pool import RewardPool
 from sestina.rollout.build import build_engine
 from sestina.rollout.speculation.desk import DraftDesk
@@ -43,6 +46,8 @@ from sestina.telemetry.metrics import FILE_NAME as METRICS
 from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.report import summary
 from sestina.telemetry.traces import write_step
+
+Weights: TypeAlias = Mapping[str, torch.Tensor]
 
 
 def simulate(config: RunConfig, console: Console) -> None:
@@ -89,7 +94,9 @@ def _held(config: RunConfig) -> Iterator[RunDir]:
     """Yield the run's directory, which holds no run, and keep others out meanwhile."""
     run_dir = RunDir(config.dir)
     run_dir.check_writable()
-    if any((run_dir.path / name).exists() for name in (METRICS, TABLE)):
+    # Of schedulers that are compared each has a directory of its own, and the table comes last.
+    folders = (run_dir.path, *(run_dir.path / kind for kind in get_args(SchedulerKind)))
+    if run_dir.file(TABLE).exists() or any((folder / METRICS).exists() for folder in folders):
         raise RunDirError(f"{run_dir.path} holds a run; give a simulation another name or dir")
     run_dir.hold()
     try:
@@ -107,7 +114,10 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
             run_dir.path, config.telemetry, resolved=as_dict(config), name=config.name, first_step=0
         )
         stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
-        instances = [_instance(config, number, meter, desk, drains=drains) for number, desk in enumerate(desks)]
+        weights = _weights(config)
+        instances = [
+            _instance(config, number, meter, desk, weights, drains=drains) for number, desk in enumerate(desks)
+        ]
         for instance in instances:
             stack.callback(instance.engine.close)
         driver = EmulatedDriver(
@@ -162,15 +172,18 @@ def _trainer(config: RunConfig, sim: SimConfig, meter: Meter) -> Iterator[Emulat
         yield trainer
 
 
+def _weights(config: RunConfig) -> Weights:
+    """Read the weights that all instances start from, as their engines hold them."""
+    engine, tensors = config.rollout.engine, read_weights(config.model.path, read_shape(config.model.path))
+    return {name: tensor.to(engine.device, getattr(torch, engine.dtype)) for name, tensor in tensors.items()}
+
+
 def _instance(
-    config: RunConfig, number: InstanceId, meter: Meter, desk: DraftDesk, *, drains: bool
+    config: RunConfig, number: InstanceId, meter: Meter, desk: DraftDesk, weights: Weights, *, drains: bool
 ) -> EmulatedInstance:
     torch.set_num_threads(1)
     clock, job = VirtualClock(meter), instance_config(config, number)
     engine = build_engine(job, desk, clock=clock, kv_thread=Inline())
-    tensors = read_weights(job.model, job.shape)
-    dtype = getattr(torch, config.rollout.engine.dtype)
-    weights = {name: tensor.to(job.engine.device, dtype) for name, tensor in tensors.items()}
     engine.load_weights(0, weights)
     return EmulatedInstance(number, engine, clock, weights, drains=drains)
 

@@ -5,7 +5,7 @@ from typing import assert_never
 
 from sestina.config.run import RunConfig
 from sestina.config.schema import shown
-from sestina.config.sim import CalibratedConfig, DrawnConfig, GpuConfig, SimConfig
+from sestina.config.sim import CalibratedConfig, DrawnConfig, GpuConfig, HardwareConfig, SimConfig
 from sestina.core.errors import ConfigError
 from sestina.core.units import Seconds
 from sestina.kvpool.config import LocalKvPoolConfig
@@ -62,7 +62,7 @@ class World:
 
 def world_of(config: RunConfig, sim: SimConfig) -> World:
     """Return the world; raises a UserError for what cannot be simulated."""
-    _refuse(config)
+    _refuse(config, sim)
     shape = config.model.shape or read_shape(config.model.path).planned()
     match sim.hardware:
         case GpuConfig() as gpu:
@@ -75,10 +75,11 @@ def world_of(config: RunConfig, sim: SimConfig) -> World:
             assert_never(sim.hardware)
 
 
-def _refuse(config: RunConfig) -> None:
+def _refuse(config: RunConfig, sim: SimConfig) -> None:
     pairs = (
         ("run.mode", config.run.mode, "sync"),
         ("draft.servers", config.draft.servers, 0),
+        ("eval.every", config.eval.every, 0),
         ("rollout.forced_lengths_from", config.rollout.forced_lengths_from, None),
         ("rollout.lengths_from", config.rollout.lengths_from, None),
     )
@@ -87,8 +88,21 @@ def _refuse(config: RunConfig) -> None:
         for key, given, only in pairs
         if given != only
     ]
+    wrong += _pool_left_out(config.rollout.kv_pool.kind, sim.hardware)
     if wrong:
         raise ConfigError(wrong)
+
+
+def _pool_left_out(kind: str, hardware: HardwareConfig | None) -> list[str]:
+    """Return a line for a pool whose moves nothing gives a time to."""
+    if isinstance(hardware, CalibratedConfig) and kind != "none":
+        return [
+            f"rollout.kv_pool.kind: {kind!r} is not carried by a simulation on sim.hardware.kind 'calibrated', which "
+            "has no links; 'none' is, or 'local' with a GPU's preset (sim/hardware=h800)"
+        ]
+    if kind not in ("none", "local"):
+        return [f"rollout.kv_pool.kind: {kind!r} is not carried by a simulation; 'none' and 'local' are"]
+    return []
 
 
 def _on_gpus(config: RunConfig, sim: SimConfig, gpu: GpuConfig, shape: ShapeConfig) -> World:

@@ -1,3 +1,4 @@
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from tests.unit.telemetry.helpers import TOKEN_S, Rollouts
 PACE = Pace(
     step_s=1.0, sequence_s=0.5, prefill_s=0.25, first_share=1.0, resumed_share=1.0, tokens_per_step=1.0, message_s=0.0
 )
+
+RESUMED = b'{"resumed": true, "time": 1790000000.0, "cut_bytes": 0}\n'
 
 
 def chunk(sample, *, context=0, tokens=10, prefill=0.0):
@@ -126,6 +129,19 @@ def test_another_scheduler_has_the_same_work(divided):
     requests, _ = divided.rows_of(2)
     assert work.lengths == {RequestId(row.group, row.sample): row.response_tokens for row in requests}
     assert counterfactual(divided, 2, "oracle").other_s < counterfactual(divided, 2, "group").other_s
+
+
+def test_a_batch_is_taken_from_the_start_that_ended_it(divided, tmp_path):
+    run = replace(divided, path=shutil.copytree(divided.path, tmp_path / "killed"))
+    lines = divided.path.joinpath("journal.jsonl").read_bytes().splitlines(keepends=True)
+    ended = [number for number, line in enumerate(lines) if b"ChunkFinished" in line and b'"done":true' in line]
+    killed = lines[: ended[0] + 1]
+    journal = run.path / "journal.jsonl"
+    journal.write_bytes(b"".join([*killed, RESUMED, *lines]))
+    assert work_of(run, 1) == work_of(divided, 1)
+    journal.write_bytes(b"".join(killed))
+    with pytest.raises(DataError, match="its journal holds no batch that is step 1 alone"):
+        work_of(run, 1)
 
 
 def test_steps_that_overlap_are_not_foretold(left):

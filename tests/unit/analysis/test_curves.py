@@ -22,13 +22,19 @@ def area(curve):
 
 def test_curves_say_what_the_rows_say(step):
     requests, chunks = step
-    origin_s = origin_of(requests)
+    origin_s = origin_of(requests, "sync")
     assert area(running(chunks, origin_s)) == pytest.approx(sum(row.finished_s - row.started_s for row in chunks))
     at, share = completed(requests, origin_s)
     assert share[-1] == 1
     assert at[-1] == max(row.finished_s for row in requests) - origin_s
     _, counts = happened([row.finished_s for row in chunks], [row.tokens for row in chunks], origin_s)
     assert counts[-1] == sum(row.response_tokens for row in requests)
+
+
+def test_an_asynchronous_step_begins_with_its_first_offer(step):
+    first, *others = step[0]
+    requests = [replace(first, offered_s=first.offered_s - 3), *others]
+    assert origin_of(requests, "sync") - origin_of(requests, "async") == 3
 
 
 def test_a_chunk_holds_its_context_and_what_it_has_grown_by(step):

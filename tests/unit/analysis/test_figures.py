@@ -1,4 +1,5 @@
 import io
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -101,10 +102,22 @@ def test_figures_of_sweeps(divided, context, stale):
     assert "at a bound of 4 compared with 0" in looked_at(staleness(stale))
     assert list(staleness(stale).figure.axes[2].lines[0].get_ydata()) == pytest.approx([0, 0.4])
     assert "Against divided" in looked_at(scheduling([divided, context]))
+    assert "% of tail" in scheduling([divided, context]).caption
     with pytest.raises(DataError, match=r"run\.mode is 'sync'; a sweep of staleness needs 'async'"):
         staleness([divided])
     with pytest.raises(DataError, match="losses are known of synchronous runs alone"):
         losses(stale)
+
+
+def test_a_change_of_tail_is_stated_where_there_is_one(divided, context, stale, tmp_path):
+    few = shutil.copytree(divided.path, tmp_path / "few")
+    for step in divided.steps:
+        requests, chunks = divided.rows_of(step)
+        write_step(few, step, requests[:9], chunks)
+    for runs in ([read_run(few), context], [divided, stale[0]]):
+        caption = scheduling(runs).caption
+        assert "times the throughput" in caption
+        assert "tail" not in caption
 
 
 def test_figures_of_drafts(drafted, divided):

@@ -1,10 +1,13 @@
 import itertools
 import json
 import numbers
+from dataclasses import replace
 
 import pytest
 
 from sestina.analysis.perfetto import write_timeline
+from sestina.analysis.run import read_run
+from sestina.telemetry.traces import write_step
 
 REQUIRED = {"X": {"name", "cat", "ts", "dur", "pid", "tid"}, "M": {"name", "pid", "args"}, "C": {"name", "ts", "args"}}
 """By phase, as the Trace Event Format has it: complete events, metadata, counters."""
@@ -51,6 +54,16 @@ def test_the_controllers_thread_has_the_steps_and_their_phases(timeline, divided
     assert first[0]["ts"] == 0
     assert sum(event["dur"] for event in first[1:]) == pytest.approx(first[0]["dur"], abs=1)
     assert first[2]["dur"] == pytest.approx(0.5e6, abs=1)
+
+
+def test_nothing_of_an_asynchronous_run_is_before_its_first_offer(left, tmp_path):
+    run = left("asynchronous", "run.mode=async", "algorithm=ppo", "algorithm.batch_size=32")
+    requests, chunks = run.rows_of(1)
+    late = [replace(requests[0], offered_s=requests[0].finished_s), *requests[1:]]
+    write_step(run.path, 1, late, chunks)
+    write_timeline(read_run(run.path), tmp_path / "timeline.json")
+    events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
+    assert min(event["ts"] for event in events) == 0
 
 
 def test_counters_come_down_to_nothing(timeline):

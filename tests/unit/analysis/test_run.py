@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sestina.analysis.run import read_run
+from sestina.analysis.run import read_run, read_runs
 from sestina.controller.plan import planner_of
 from sestina.controller.run_dir import RunDir
 from sestina.core.errors import DataError, RunDirError
@@ -62,6 +62,13 @@ def test_what_is_no_run_directory_is_named(tmp_path, copied):
     (copied / "metrics.jsonl").unlink()
     with pytest.raises(RunDirError, match=r"metrics\.jsonl: No such file"):
         read_run(copied)
+
+
+def test_runs_of_one_name_are_refused(divided, copied, tmp_path):
+    same = shutil.copytree(copied, tmp_path / "other" / "run")
+    assert [run.name for run in read_runs([divided.path, copied])] == ["divided", "run"]
+    with pytest.raises(RunDirError, match=r"other/run: another directory of the same name is given, .*/run; figures"):
+        read_runs([copied, same])
 
 
 def test_a_run_that_is_being_written_is_not_read(copied):

@@ -30,7 +30,13 @@ MACHINE = CalibratedOn(machine="m", accelerator=None, logical_cores=1, memory_gi
 
 
 def config_of(folder, *changes):
-    given = ("telemetry.wandb='off'", "run.steps=2", f"dir={folder / 'run'}", f"sim.hardware.path={folder / 'c.json'}")
+    given = (
+        "telemetry.wandb='off'",
+        "eval.every=0",
+        "run.steps=2",
+        f"dir={folder / 'run'}",
+        f"sim.hardware.path={folder / 'c.json'}",
+    )
     return load(changed(*given, *changes, argv=ARGV))
 
 
@@ -75,7 +81,7 @@ def test_a_calibration_of_another_engine_is_refused(calibrated, tmp_path):
 
 
 def test_a_preset_of_a_gpu_is_no_cpu(tmp_path):
-    config = load(changed("telemetry.wandb='off'", argv=("sim=simulated", "+exp=quickstart")))
+    config = load(changed("telemetry.wandb='off'", "eval.every=0", argv=("sim=simulated", "+exp=quickstart")))
     with pytest.raises(
         ConfigError, match=r"sim.hardware.kind: 'gpu' \(H800\) is not allowed with rollout.engine.device"
     ):

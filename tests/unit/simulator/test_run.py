@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from safetensors import safe_open
 
 from sestina.config.load import load
 from sestina.controller.launcher import launch
@@ -150,6 +151,24 @@ def test_the_command_reports_what_is_wrong():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "sim.worlds: unknown key; did you mean 'sim.world'?" in done.stderr
+
+
+def test_instances_share_the_weights_that_are_read_once(simulated, monkeypatch):
+    opened = []
+
+    def counted(path, *args, **options):
+        opened.append(path)
+        return safe_open(path, *args, **options)
+
+    monkeypatch.setattr("sestina.models.weights.safe_open", counted)
+    config = simulated("run.steps=1")
+    assert config.rollout.num_instances > 1
+    assert len(opened) == 1
+
+
+def test_pipelined_steps_without_evaluation_alone(tmp_path, model):
+    with pytest.raises(ConfigError, match=r"eval.every: 2 is not allowed with run.mode 'pipelined', sim.world 'emu"):
+        config_of(tmp_path / "run", model, "run.mode=pipelined", "eval.every=2")
 
 
 PIPELINED = ("run.mode=pipelined", "run.steps=6", "data.num_prompts=16")

@@ -12,6 +12,7 @@ from rich.console import Console
 from sestina.config.load import load
 from sestina.controller.plan import planner_of
 from sestina.core.errors import ConfigError, DataError, RunDirError
+from sestina.policies.events import BatchOffered
 from sestina.simulator.lengths import correlated_lengths
 from sestina.simulator.rollouts import driver_of, take_step
 from sestina.simulator.run import simulate
@@ -193,11 +194,45 @@ def test_what_cannot_be_simulated_is_refused():
     assert "sim.controller: 'measured' is not allowed with sim.world 'simulated'; 'free'" in refusal(
         "sim.controller=measured"
     )
+    assert "sim.compare: ('context', 'histopipe') is not allowed with sim.world 'simulated'; others than" in refusal(
+        "sim.compare=[context,histopipe]"
+    )
+    assert "eval.every: 5 is not carried by a simulation; 0 is" in refusal("eval.every=5", "data.eval_path=held-out")
     calibrated = ("sim=simulated", "sim/hardware=calibrated", "+exp=seer_qwen72b")
     assert "only 'torch' is calibrated" in refusal("sim.hardware.path=x.json", argv=calibrated)
     assert "sim.compare: ('group',) is not allowed with sim.world 'emulated'; []" in refusal(
         "sim.world=emulated", "sim.compare=[group]"
     )
+
+
+def test_a_pool_whose_moves_take_no_known_time_is_refused():
+    mooncake = (*ARGV, "rollout/kv_pool=mooncake")
+    assert "rollout.kv_pool.kind: 'mooncake' is not carried by a simulation; 'none' and 'local' are" in refusal(
+        argv=mooncake
+    )
+    calibrated = ("sim=simulated", "sim/hardware=calibrated", "+exp=quickstart", "rollout/kv_pool=local")
+    assert "rollout.kv_pool.kind: 'local' is not carried by a simulation on sim.hardware.kind 'calibrated'" in refusal(
+        "sim.hardware.path=x.json", "rollout.chunk_tokens=64", "eval.every=0", argv=calibrated
+    )
+
+
+def test_a_step_begins_when_the_weights_of_the_last_are_there(once):
+    rows, [first, second] = read_requests(once.dir).to_pylist(), read_metrics(once.dir)
+    began = [min(row["offered_s"] for row in rows if row["step"] == step) for step in (1, 2)]
+    assert first.values["perf/train_s"] > 0
+    assert began[1] - began[0] == pytest.approx(first.values["perf/step_s"])
+    [segment] = read_journal(once.dir / "journal.jsonl")
+    offers = [entry.now for entry in segment.entries if isinstance(entry.event, BatchOffered)]
+    assert offers == began
+    assert second.values["perf/rollout_s"] < max(row["rewarded_s"] for row in rows)
+
+
+def test_what_an_interrupted_comparison_has_left_is_not_written_over(tmp_path):
+    config = config_of(tmp_path / "run", "sim.compare=[divided]")
+    (config.dir / "context").mkdir(parents=True)
+    (config.dir / "context" / "metrics.jsonl").touch()
+    with pytest.raises(RunDirError, match="holds a run"):
+        simulate(config, Console(quiet=True))
 
 
 @pytest.mark.parametrize("flags", [(), ("--multirun",)])

@@ -21,7 +21,7 @@ def acceptance_over_time(runs: Sequence[Run], step: int | None = None) -> Pictur
             requests, chunks = run.rows_of(step or run.steps[-1])
             if not any(row.drafted_tokens for row in chunks):
                 raise DataError(f"{run.path}: nothing was drafted in step {step or run.steps[-1]}")
-            at, lengths = _lengths(chunks, origin_of(requests))
+            at, lengths = _lengths(chunks, origin_of(requests, run.config.run.mode))
             axes.step(at, lengths, where="mid", marker="o", label=run.name, **line_of(index))
             gains.append(f"{run.name} {lengths[0]:.2f} at first and {lengths[-1]:.2f} at last")
         axes.axhline(1.0, color="#5f6770", linewidth=0.8)

@@ -14,7 +14,7 @@ def completion(runs: Sequence[Run], step: int | None = None) -> Picture:
         shares: list[str] = []
         for index, run in enumerate(runs):
             requests, _ = run.rows_of(step or run.steps[-1])
-            origin_s = origin_of(requests)
+            origin_s = origin_of(requests, run.config.run.mode)
             at, share = completed(requests, origin_s)
             axes.step(at, share, where="post", label=run.name, **line_of(index))
             tail_s = at[-1] - tail_start([row.finished_s - origin_s for row in requests])

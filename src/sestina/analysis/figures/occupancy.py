@@ -15,7 +15,7 @@ def occupancy(runs: Sequence[Run], step: int | None = None) -> Picture:
         uses: list[str] = []
         for index, run in enumerate(runs):
             requests, chunks = run.rows_of(step or run.steps[-1])
-            origin_s, style = origin_of(requests), line_of(index)
+            origin_s, style = origin_of(requests, run.config.run.mode), line_of(index)
             top.step(*running(chunks, origin_s), where="post", label=run.name, **style)
             at, held = kv_tokens(requests, chunks, origin_s)
             share = 100 * held / (run.kv_capacity_tokens * run.config.rollout.num_instances)

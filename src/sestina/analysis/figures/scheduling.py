@@ -1,10 +1,11 @@
 """Ways of scheduling the same work, side by side (Seer, figures 8 and 10)."""
 
+import math
 from collections.abc import Sequence
 
 from sestina.analysis.picture import Picture, area_of, bars, drawn
 from sestina.analysis.run import Run
-from sestina.analysis.totals import totals_of
+from sestina.analysis.totals import Totals, totals_of
 
 
 def scheduling(runs: Sequence[Run]) -> Picture:
@@ -22,15 +23,18 @@ def scheduling(runs: Sequence[Run]) -> Picture:
         right.grid(visible=False, axis="x")
         right.margins(y=0.25)
         right.legend(loc="upper left")
-    first = totals[0]
-    changes = ", ".join(
-        f"{name} {each.tokens_per_s / first.tokens_per_s:.2f} times the throughput and "
-        f"{100 * (each.tail_s / first.tail_s - 1):+.0f} % of tail"
-        for name, each in zip(names[1:], totals[1:], strict=True)
-    )
+    changes = ", ".join(f"{name} {_change(totals[0], each)}" for name, each in zip(names[1:], totals[1:], strict=True))
     return Picture(
         name="scheduling",
         title="Scheduling",
         caption=f"Against {names[0]}, on the same work if lengths were forced: {changes or 'nothing to compare'}.",
         figure=figure,
     )
+
+
+def _change(first: Totals, other: Totals) -> str:
+    """Say what became of throughput, and of the tail where both have one: fewer than 10 responses have none."""
+    throughput = f"{other.tokens_per_s / first.tokens_per_s:.2f} times the throughput"
+    if not (first.tail_s > 0 and math.isfinite(other.tail_s)):
+        return throughput
+    return f"{throughput} and {100 * (other.tail_s / first.tail_s - 1):+.0f} % of tail"

@@ -12,7 +12,7 @@ from sestina.telemetry.traces import ChunkRow
 def timeline(run: Run, step: int | None = None) -> Picture:
     """Draw every chunk of a step in the lanes of its instance; the last step by default."""
     requests, chunks = run.rows_of(step or run.steps[-1])
-    origin_s, last = origin_of(requests), max(requests, key=lambda row: row.finished_s)
+    origin_s, last = origin_of(requests, run.config.run.mode), max(requests, key=lambda row: row.finished_s)
     by_instance = [[row for row in chunks if row.instance == i] for i in range(run.config.rollout.num_instances)]
     with drawn(height=max(3.0, 0.9 + 0.55 * len(by_instance))) as (figure, [axes]):
         base, ticks = 0.0, []

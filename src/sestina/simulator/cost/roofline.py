@@ -52,7 +52,7 @@ def roofline(shape: ShapeConfig, engine: EngineConfig, gpu: GpuConfig, link: Lin
     row_bytes, hops = _sent(shape, sharing, value) if sharing.gpus > 1 else (0.0, 0)
     row_link_s = row_bytes / link.bytes_s if link else 0.0
     step = StepCost(
-        weights_s=value * _read(held, sharing) / gpu.memory_bytes_s,
+        weights_s=value * _read(shape, held, sharing) / gpu.memory_bytes_s,
         kv_token_s=memory.token_bytes / memory.replicas / gpu.memory_bytes_s,
         row_s=2 * _active(shape, held) / flops,
         row_kv_s=_attention(shape) / flops,
@@ -80,16 +80,20 @@ def attention_flops(shape: ShapeConfig) -> float:
     return _attention(shape, compressed=False)
 
 
-def _read(held: Parameters, sharing: Sharing) -> float:
+def _read(shape: ShapeConfig, held: Parameters, sharing: Sharing) -> float:
     """Count a GPU's parameters that every step reads: no experts, and of the embedding only rows."""
-    shared = (held.dense + held.output) / sharing.gpus
+    shared = (held.dense + _output(shape, held)) / sharing.gpus
     return shared + held.attention / sharing.attention + held.whole
 
 
 def _active(shape: ShapeConfig, held: Parameters) -> float:
     routed = 0.0 if shape.experts is None else held.experts * shape.experts.top_k / shape.experts.num_experts
-    output = held.output or shape.vocab_size * shape.hidden_size
-    return held.attention + held.dense + held.whole + output + routed
+    return held.attention + held.dense + held.whole + _output(shape, held) + routed
+
+
+def _output(shape: ShapeConfig, held: Parameters) -> int:
+    """Count the matrix of the output, which may be the embedding's."""
+    return held.output or shape.vocab_size * shape.hidden_size
 
 
 def _experts(shape: ShapeConfig, held: Parameters, sharing: Sharing, value_s: float) -> ExpertsCost | None:

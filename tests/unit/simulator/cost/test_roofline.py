@@ -57,6 +57,13 @@ def test_published_constants_of_an_a100_are_met():
     assert step.row_kv_s * gpu.flops == 401408
 
 
+def test_every_step_reads_an_output_that_is_the_embedding():
+    config = world()
+    gpu, engine, shape = config.sim.hardware, config.rollout.engine, config.model.shape
+    own, tied = (roofline(dataclasses.replace(shape, tied=tied), engine, gpu, gpu.link).step for tied in (False, True))
+    assert tied == own
+
+
 def test_gpus_share_work_and_pay_for_it():
     config = world()
     gpu, shape, engine = config.sim.hardware, config.model.shape, config.rollout.engine

@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -11,6 +12,7 @@ from sestina.core.errors import AbsentError
 from sestina.rewards.code import last_block
 from sestina.rewards.pool import RewardPool
 from sestina.rewards.rules import check
+from sestina.rewards.sandbox.isolation import isolated
 from sestina.rewards.tests import read_tests
 from tests.unit.rewards.helpers import code, code_config, isolating, sample
 
@@ -83,6 +85,31 @@ def test_what_fails_says_why(rule, response, label, finding, said):
 def test_a_program_that_takes_too_long():
     verdict = isolating(run_s=0.5)(sample(code("while True: pass"), SUMS))
     assert (verdict.reward, verdict.reason) == (0, "time: a limit of the sandbox was met")
+
+
+SLOW_THEN_RIGHT = "import time\nfirst = input() == '1 2'\ntime.sleep({slept_s} if first else 60)\nprint(3)"
+
+
+def test_no_time_left_for_a_later_test_is_too_slow():
+    verdict = isolating(run_s=2.0)(sample(code(SLOW_THEN_RIGHT.format(slept_s=1.95)), SUMS))
+    assert (verdict.reward, verdict.notes[0]) == (0, "time")
+
+
+def test_a_limit_met_while_the_response_is_defined_is_no_failure_of_the_sandbox(rule):
+    floods = "import sys\nwhile True: sys.stderr.write('x' * 65536)"
+    verdict = rule(sample(code(floods), CALLED))
+    assert (verdict.reward, verdict.notes[0]) == (0, "output")
+
+
+def test_no_program_is_charged_for_the_start_of_its_sandbox():
+    isolating()
+    sandbox = isolated(code_config()).sandbox
+
+    def slow(inner, **known):
+        return ["/bin/sh", "-c", 'sleep 3; exec "$@"', "sh", *sandbox.isolate(inner, **known)]
+
+    ended = replace(sandbox, isolate=slow).run("print('inside')", b"", 2.5)
+    assert (ended.met, ended.stdout) == (None, b"inside\n")
 
 
 def test_memory_is_that_of_all_processes_together(rule):

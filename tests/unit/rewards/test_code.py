@@ -112,6 +112,14 @@ def test_no_program_is_charged_for_the_start_of_its_sandbox():
     assert (ended.met, ended.stdout) == (None, b"inside\n")
 
 
+def test_the_same_program_hashes_text_alike_every_time():
+    isolating()
+    sandbox = isolated(code_config()).sandbox
+    first, second = (sandbox.run("print(hash('a'), __import__('sys').path)", b"", ROOMY_S).stdout for _ in range(2))
+    assert first == second
+    assert b"''" not in first
+
+
 def test_memory_is_that_of_all_processes_together(rule):
     many = (
         "import os, time\nfor _ in range(8):\n    if not os.fork():\n        x = b'x' * (100 << 20); time.sleep(60)\n"

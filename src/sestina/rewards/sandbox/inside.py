@@ -1,6 +1,6 @@
 """What runs first inside a sandbox: takes limits on, then runs a payload; a script of the standard library alone.
 
-    python -I -c SOURCE ROLE '{"payload": FD, "status": FD, "limits": {...}, "memory_bytes": ...}'
+    python -s -P -c SOURCE ROLE '{"payload": FD, "status": FD, "limits": {...}, "memory_bytes": ...}'
 
 `script`  executes the payload with what stdin and stdout are
 `serve`   executes the payload, then answers calls of its functions: the side of the response

@@ -175,7 +175,8 @@ class Sandbox:
             "limits": self.limits.resources(),
             "memory_bytes": self.limits.memory_bytes,
         }
-        inner = [self.python, "-I", "-B", "-c", INSIDE, role, json.dumps(settings)]
+        # Not -I: it would ignore PYTHONHASHSEED, and the environment is ours.
+        inner = [self.python, "-s", "-P", "-B", "-c", INSIDE, role, json.dumps(settings)]
         return self.isolate(
             inner,
             binds=self.binds,

@@ -46,6 +46,8 @@ RAISES = {"tests": "try:\n    add(1, 'x')\nexcept TypeError:\n    pass\nelse:\n 
         (ADD, CHECKED),
         (ADD, RAISES),
         (ADD, PRINTS),
+        ("def sum(a, b): return a + b", {"fn_name": "sum", "tests": "assert sum(1, 2) == 3"}),
+        ("class Solution:\n    def max(self, a): return 5", {"fn_name": "max", "tests": ["assert max(1) == 5"]}),
         (
             "def pair(x): return (x, {x: None}, {x}, b'x', float('inf'))",
             {"tests": "assert pair(1)[4] > 9 and pair(1)[0] == 1"},
@@ -70,6 +72,7 @@ def test_what_passes(rule, response, label):
         ("1 / 0", SUMS, "crashed", "ZeroDivisionError: division by zero"),
         ("def add(a, b): return a", CALLED, "failed_test", "test 1 of add"),
         ("def sub(a, b): return a", CALLED, "failed_test", "NameError: name 'add' is not defined"),
+        ("sub = 1", {"fn_name": "sum", "tests": "sum([1])"}, "failed_test", "NameError: name 'sum' is not defined"),
         ("def add(a, b): return 4", ASSERTED, "failed_test", "AssertionError"),
         ("1 / 0", ASSERTED, "crashed", "ZeroDivisionError: division by zero"),
         ("def add(a, b): raise ValueError('no such sum')", ASSERTED, "failed_test", "ValueError: no such sum"),
@@ -166,6 +169,7 @@ def test_the_last_closed_block_counts(response, block):
         ({"inputs": [[1]], "outputs": [1]}, "those of a function need 'fn_name'"),
         ({"fn_name": "f", "inputs": [1], "outputs": [1]}, "each input of function 'f' must be a list of arguments"),
         ({"tests": "assert ="}, "label: a test is no Python: "),
+        ({"tests": "assert f()", "fn_name": 1}, "'fn_name' must be the name of a function, found 1"),
         ({"tests": [1]}, "each of 'tests' must be code as text, found int"),
     ],
 )

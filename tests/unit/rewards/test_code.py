@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from sestina.core.errors import AbsentError
-from sestina.rewards.code import last_block
+from sestina.rewards.code import _stdin, last_block
 from sestina.rewards.pool import RewardPool
 from sestina.rewards.rules import check
 from sestina.rewards.sandbox.isolation import isolated
@@ -90,29 +90,33 @@ def test_a_program_that_takes_too_long():
     assert (verdict.reward, verdict.reason) == (0, "time: a limit of the sandbox was met")
 
 
-SLOW_THEN_RIGHT = "import time\nfirst = input() == '1 2'\ntime.sleep({slept_s} if first else 60)\nprint(3)"
-
-
-def test_no_time_left_for_a_later_test_is_too_slow():
-    verdict = isolating(run_s=2.0)(sample(code(SLOW_THEN_RIGHT.format(slept_s=1.95)), SUMS))
-    assert (verdict.reward, verdict.notes[0]) == (0, "time")
-
-
-def test_a_limit_met_while_the_response_is_defined_is_no_failure_of_the_sandbox(rule):
-    floods = "import sys\nwhile True: sys.stderr.write('x' * 65536)"
-    verdict = rule(sample(code(floods), CALLED))
-    assert (verdict.reward, verdict.notes[0]) == (0, "output")
-
-
-def test_no_program_is_charged_for_the_start_of_its_sandbox():
+def slow_to_start(start_s, roles=("script", "serve", "test")):
+    """A sandbox that takes as long to be there, in some roles."""
     isolating()
     sandbox = isolated(code_config()).sandbox
 
     def slow(inner, **known):
-        return ["/bin/sh", "-c", 'sleep 3; exec "$@"', "sh", *sandbox.isolate(inner, **known)]
+        command = sandbox.isolate(inner, **known)
+        wait = ["/bin/sh", "-c", f'sleep {start_s}; exec "$@"', "sh"]
+        return [*wait, *command] if inner[-2] in roles else command
 
-    ended = replace(sandbox, isolate=slow).run("print('inside')", b"", 2.5)
+    return replace(sandbox, isolate=slow)
+
+
+def test_no_program_is_charged_for_the_start_of_its_sandbox():
+    ended = slow_to_start(3).run("print('inside')", b"", 2.5)
     assert (ended.met, ended.stdout) == (None, b"inside\n")
+
+
+def test_no_time_left_for_a_later_test_is_too_slow():
+    slow = "import time\ntime.sleep(2.5 if input() == '1 2' else 60)\nprint(3)"
+    assert _stdin(slow_to_start(1), slow, read_tests(SUMS), 4.0)[0] == "time"
+
+
+def test_a_limit_met_while_the_response_is_defined_is_no_failure_of_the_sandbox():
+    floods = "import sys\nwhile True: sys.stderr.write('x' * 65536)"
+    response, _ = slow_to_start(2, ["test"]).test(floods, json.dumps(["add(1, 2)"]), ROOMY_S)
+    assert response.met == "output"
 
 
 def test_the_same_program_hashes_text_alike_every_time():

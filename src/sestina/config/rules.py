@@ -12,6 +12,7 @@ from sestina.config.rule import Rule
 from sestina.config.schema import shown
 from sestina.config.server_rules import SERVER_RULES
 from sestina.data.sums import ANSWER_MARK
+from sestina.rewards.key_rules import KEY_RULES
 from sestina.rollout.pages import PAGE_TOKENS, pages_for
 
 
@@ -215,14 +216,6 @@ def _sums_answer_mark(answer_mark: str, data: str) -> str | None:
     return f"{ANSWER_MARK!r}, as the task writes it" if data == "sums" and answer_mark != ANSWER_MARK else None
 
 
-def _tests_end_first(timeout_s: float, run_s: float) -> str | None:
-    return f"above {run_s:g}, after which slow code has its reward of 0" if timeout_s <= run_s else None
-
-
-def _above(value: float, limit: float) -> str | None:
-    return None if value > limit else f"above {limit:g}"
-
-
 def _servers_need_groups(servers: int, source: str) -> str | None:
     alone = servers and "grouped" not in source
     return "0: what servers bring is of the group, and goes with 'grouped'" if alone else None
@@ -268,8 +261,7 @@ RULES = (
     Rule(needs=("data.max_prompt_tokens", "data.max_terms"), check=_longest_sum_fits),
     Rule(needs=("reward.kind", "data.kind"), check=_sums_are_numbers),
     Rule(needs=("reward.answer_mark", "data.kind"), check=_sums_answer_mark),
-    Rule(needs=("reward.timeout_s", "reward.run_s"), check=_tests_end_first),
-    Rule(needs=("reward.max_score", "reward.min_score"), check=_above),
+    *(Rule(needs=(f"reward.{key}", f"reward.{other}"), check=check) for (key, other), check in KEY_RULES),
     Rule(needs=("data.eval_path", "eval.every"), check=_held_out_file),
     Rule(needs=("eval.num_prompts", "data.num_eval_prompts", "eval.every"), check=_held_out_enough),
     Rule(needs=("rollout.lengths_from", "rollout.scheduler", "rollout.forced_lengths_from"), check=_oracle_has_lengths),

@@ -26,6 +26,7 @@ from sestina.rewards.config import (
     MathConfig,
     RewardConfig,
 )
+from sestina.rewards.key_rules import broken_rules
 from sestina.rewards.pool import RewardPool
 from sestina.rewards.rules import check
 from sestina.rewards.service.secret import read_secret
@@ -90,10 +91,13 @@ def read_reward(path: Path, changes: Sequence[str] = ()) -> RewardConfig:
     if kind is None:
         raise ConfigError([f"reward.kind: {values.get('kind')!r} is not served; one of {', '.join(KINDS)}"])
     try:
-        return TypeAdapter(kind).validate_json(json.dumps(values, default=str), strict=True, extra="forbid")
+        config = TypeAdapter(kind).validate_json(json.dumps(values, default=str), strict=True, extra="forbid")
     except ValidationError as error:
         lines = [f"reward.{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
         raise ConfigError(lines) from None
+    if lines := broken_rules(config):
+        raise ConfigError(lines)
+    return config
 
 
 def _token(arguments: argparse.Namespace) -> str:

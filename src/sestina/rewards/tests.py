@@ -3,6 +3,7 @@ r"""Unit tests as a prompt's label holds them.
     {"inputs": ["1 2\n"], "outputs": ["3\n"]}                 a program that reads stdin and writes stdout
     {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}    a function, or a method of class Solution
     {"tests": ["assert add(1, 2) == 3"]}                      code that raises where the response falls short
+    {"fn_name": "sum", "tests": ["assert sum([1]) == 1"]}     the same; the response's function is named like Python's
 
 The object, or JSON of it, as verl's Parquet has it.
 """
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Case: TypeAlias = str | dict[str, Any]
-"""Code, or a call and what it returns: name, arguments, expected."""
+"""Code; code with the name of a function that is the response's: name, code; or a call and what it returns: name,
+arguments, expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +38,9 @@ def read_tests(label: Any) -> StdinTests | CallTests:  # noqa: ANN401 - whatever
     tests = _object(label)
     match tests:
         case {"tests": str() as code}:
-            return CallTests(cases=[_parsed(code)])
+            return CallTests(cases=[_coded(code, tests.get("fn_name"))])
         case {"tests": [_, *_] as codes}:
-            return CallTests(cases=[_parsed(code) for code in codes])
+            return CallTests(cases=[_coded(code, tests.get("fn_name")) for code in codes])
         case {"fn_name": str() as name, "inputs": [_, *_] as inputs, "outputs": [*outputs]} if name:
             return CallTests(cases=[_call(name, *pair) for pair in _pairs(inputs, outputs)])
         case {"inputs": [_, *_] as inputs, "outputs": [*outputs]}:
@@ -77,6 +79,14 @@ def _call(name: str, arguments: Any, expected: Any) -> Case:  # noqa: ANN401 - w
     if not isinstance(arguments, list):
         raise ValueError(f"label: each input of function '{name}' must be a list of arguments, found {arguments!r}")
     return {"name": name, "arguments": arguments, "expected": expected}
+
+
+def _coded(code: Any, name: Any) -> Case:  # noqa: ANN401 - whatever a file holds
+    if not name:
+        return _parsed(code)
+    if not isinstance(name, str):
+        raise ValueError(f"label: 'fn_name' must be the name of a function, found {name!r}")
+    return {"name": name, "code": _parsed(code)}
 
 
 def _parsed(code: Any) -> str:  # noqa: ANN401 - whatever a file holds

@@ -3,14 +3,16 @@ import contextlib
 import json
 import os
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
 
 from sestina.core.errors import AbsentError
-from sestina.rewards.code import last_block
+from sestina.rewards.code import _stdin, last_block
 from sestina.rewards.pool import RewardPool
 from sestina.rewards.rules import check
+from sestina.rewards.sandbox.isolation import isolated
 from sestina.rewards.tests import read_tests
 from tests.unit.rewards.helpers import code, code_config, isolating, sample
 
@@ -44,6 +46,8 @@ RAISES = {"tests": "try:\n    add(1, 'x')\nexcept TypeError:\n    pass\nelse:\n 
         (ADD, CHECKED),
         (ADD, RAISES),
         (ADD, PRINTS),
+        ("def sum(a, b): return a + b", {"fn_name": "sum", "tests": "assert sum(1, 2) == 3"}),
+        ("class Solution:\n    def max(self, a): return 5", {"fn_name": "max", "tests": ["assert max(1) == 5"]}),
         (
             "def pair(x): return (x, {x: None}, {x}, b'x', float('inf'))",
             {"tests": "assert pair(1)[4] > 9 and pair(1)[0] == 1"},
@@ -68,6 +72,7 @@ def test_what_passes(rule, response, label):
         ("1 / 0", SUMS, "crashed", "ZeroDivisionError: division by zero"),
         ("def add(a, b): return a", CALLED, "failed_test", "test 1 of add"),
         ("def sub(a, b): return a", CALLED, "failed_test", "NameError: name 'add' is not defined"),
+        ("sub = 1", {"fn_name": "sum", "tests": "sum([1])"}, "failed_test", "NameError: name 'sum' is not defined"),
         ("def add(a, b): return 4", ASSERTED, "failed_test", "AssertionError"),
         ("1 / 0", ASSERTED, "crashed", "ZeroDivisionError: division by zero"),
         ("def add(a, b): raise ValueError('no such sum')", ASSERTED, "failed_test", "ValueError: no such sum"),
@@ -83,6 +88,43 @@ def test_what_fails_says_why(rule, response, label, finding, said):
 def test_a_program_that_takes_too_long():
     verdict = isolating(run_s=0.5)(sample(code("while True: pass"), SUMS))
     assert (verdict.reward, verdict.reason) == (0, "time: a limit of the sandbox was met")
+
+
+def slow_to_start(start_s, roles=("script", "serve", "test")):
+    """A sandbox that takes as long to be there, in some roles."""
+    isolating()
+    sandbox = isolated(code_config()).sandbox
+
+    def slow(inner, **known):
+        command = sandbox.isolate(inner, **known)
+        wait = ["/bin/sh", "-c", f'sleep {start_s}; exec "$@"', "sh"]
+        return [*wait, *command] if inner[-2] in roles else command
+
+    return replace(sandbox, isolate=slow)
+
+
+def test_no_program_is_charged_for_the_start_of_its_sandbox():
+    ended = slow_to_start(3).run("print('inside')", b"", 2.5)
+    assert (ended.met, ended.stdout) == (None, b"inside\n")
+
+
+def test_no_time_left_for_a_later_test_is_too_slow():
+    slow = "import time\ntime.sleep(2.5 if input() == '1 2' else 60)\nprint(3)"
+    assert _stdin(slow_to_start(1), slow, read_tests(SUMS), 4.0)[0] == "time"
+
+
+def test_a_limit_met_while_the_response_is_defined_is_no_failure_of_the_sandbox():
+    floods = "import sys\nwhile True: sys.stderr.write('x' * 65536)"
+    response, _ = slow_to_start(2, ["test"]).test(floods, json.dumps(["add(1, 2)"]), ROOMY_S)
+    assert response.met == "output"
+
+
+def test_the_same_program_hashes_text_alike_every_time():
+    isolating()
+    sandbox = isolated(code_config()).sandbox
+    first, second = (sandbox.run("print(hash('a'), __import__('sys').path)", b"", ROOMY_S).stdout for _ in range(2))
+    assert first == second
+    assert b"''" not in first
 
 
 def test_memory_is_that_of_all_processes_together(rule):
@@ -131,6 +173,7 @@ def test_the_last_closed_block_counts(response, block):
         ({"inputs": [[1]], "outputs": [1]}, "those of a function need 'fn_name'"),
         ({"fn_name": "f", "inputs": [1], "outputs": [1]}, "each input of function 'f' must be a list of arguments"),
         ({"tests": "assert ="}, "label: a test is no Python: "),
+        ({"tests": "assert f()", "fn_name": 1}, "'fn_name' must be the name of a function, found 1"),
         ({"tests": [1]}, "each of 'tests' must be code as text, found int"),
     ],
 )

@@ -98,6 +98,8 @@ def html():
         (lambda: said("Score: 11"), "out_of_range", 1),
         (lambda: said("Score: -1"), "out_of_range", 1),
         (lambda: said("Score: 1", finish="length"), "truncated", 1),
+        (lambda: said("", finish="length"), "truncated", 1),
+        (lambda: said(None, finish="length"), "truncated", 1),
         (lambda: said(""), "empty", 4),
         (lambda: said(None), "empty", 4),
         (lambda: web.json_response({"choices": []}), "empty", 4),
@@ -196,6 +198,13 @@ def test_a_budget_that_is_spent_ends_the_run(limits, tokens, answered, said_of_i
 
     asyncio.run(work())
     assert len(endpoint.requests) == answered
+
+
+def test_replies_that_are_tried_again_are_paid_for_too():
+    endpoint = Endpoint(lambda: said(""))
+    with pytest.raises(RewardError, match="the judge's budget is spent: 30 tokens, reward.max_tokens 25"):
+        judged(endpoint, max_tokens=25)
+    assert len(endpoint.requests) == 3
 
 
 def test_a_refused_key_ends_the_run_and_is_not_shown(monkeypatch):

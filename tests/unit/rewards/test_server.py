@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -246,3 +247,28 @@ def test_a_section_that_is_none(text, said, tmp_path):
     with pytest.raises(ConfigError) as error:
         read_reward(path)
     assert said in error.value.violations[0]
+
+
+REWARDS = Path(__file__).parents[3] / "conf" / "reward"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "violation"),
+    [
+        (
+            "code",
+            ["run_s=10", "timeout_s=10"],
+            "reward.timeout_s: 10.0 is not allowed with reward.run_s 10.0; "
+            "above 10, after which slow code has its reward of 0",
+        ),
+        (
+            "judge",
+            ["url=http://judge/v1", "model=m", "rubric=r", "min_score=3.0", "max_score=2.0"],
+            "reward.max_score: 2.0 is not allowed with reward.min_score 3.0; above 3",
+        ),
+    ],
+)
+def test_keys_that_do_not_go_together(kind, changes, violation):
+    with pytest.raises(ConfigError) as error:
+        read_reward(REWARDS / f"{kind}.yaml", changes)
+    assert error.value.violations == [violation]

@@ -1,6 +1,6 @@
 """What runs first inside a sandbox: takes limits on, then runs a payload; a script of the standard library alone.
 
-    python -I -c SOURCE ROLE '{"payload": FD, "status": FD, "limits": {...}, "memory_bytes": ...}'
+    python -s -P -c SOURCE ROLE '{"payload": FD, "status": FD, "limits": {...}, "memory_bytes": ...}'
 
 `script`  executes the payload with what stdin and stdout are
 `serve`   executes the payload, then answers calls of its functions: the side of the response
@@ -204,12 +204,13 @@ def test(source: str) -> None:
 
 
 def _one(case: Any, number: int, streams: tuple[int, int]) -> None:
-    if isinstance(case, dict):
+    if isinstance(case, dict) and "code" not in case:
         found = as_json(_stand_in(case["name"], *streams)(*case["arguments"]))
         assert found == case["expected"], f"test {number + 1} of {case['name']}"
         return
-    tree = ast.parse(case, f"test {number + 1}")
-    names = {"__name__": "test"} | {name: _stand_in(name, *streams) for name in called(tree)}
+    code, named = (case["code"], {case["name"]}) if isinstance(case, dict) else (case, set())
+    tree = ast.parse(code, f"test {number + 1}")
+    names = {"__name__": "test"} | {name: _stand_in(name, *streams) for name in called(tree) | named}
     exec(compile(tree, f"test {number + 1}", "exec"), names)
 
 

@@ -10,6 +10,7 @@ ends one of them ends those after it. The exit status is the command's, 128 + n 
 import ctypes
 import json
 import os
+import select
 import signal
 import struct
 import sys
@@ -46,8 +47,23 @@ def _mount(source: str, target: str, kind: str | None, flags: int, data: str | N
     _checked(_libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3]), f"mount {target}")
 
 
-def _end_with_parent() -> None:
+def _fork() -> tuple[int, int]:
+    """Fork; returns the child's id, 0 in the child, and one end each of a pipe that ends with the parent."""
+    ours, parents = os.pipe()
+    child = os.fork()
+    os.close(ours if child else parents)
+    return child, parents if child else ours
+
+
+def _end_with_parent(pipe: int | None = None) -> None:
+    """Have the kernel end this process with its parent, or end it here where `pipe` says that it was too late."""
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl PDEATHSIG")
+    if pipe is not None:
+        poll = select.poll()
+        poll.register(pipe, 0)  # That the other end is closed is told unasked.
+        if poll.poll(0):
+            os._exit(1)
+        os.close(pipe)
 
 
 def _bind(path: str) -> None:
@@ -101,12 +117,12 @@ def _give_up_privileges(*, root: bool) -> None:
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl NO_NEW_PRIVS")
 
 
-def _run(call: _Call) -> NoReturn:
+def _run(call: _Call, parent: int) -> NoReturn:
     """Be process 1: start the command and reap all there is until it ends; the kernel then ends the others."""
     os.setsid()  # Out of the launcher's process group, which kill(0, ...) would reach.
     _give_up_privileges(root=call["root"])
     _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl DUMPABLE")  # Nothing inside may trace it.
-    _end_with_parent()
+    _end_with_parent(parent)
     child = os.fork()
     if not child:
         os.setsid()
@@ -119,9 +135,9 @@ def _run(call: _Call) -> NoReturn:
             os._exit(_code(status))
 
 
-def _build(call: _Call, unshared: int, mapped: int) -> NoReturn:
+def _build(call: _Call, parent: int, unshared: int, mapped: int) -> NoReturn:
     """Enter the namespaces, wait to be mapped, build the root, start process 1."""
-    _end_with_parent()
+    _end_with_parent(parent)
     _checked(_libc.unshare(CLONE_ALL), "unshare")
     os.write(unshared, b".")
     if not os.read(mapped, 1):
@@ -130,9 +146,9 @@ def _build(call: _Call, unshared: int, mapped: int) -> NoReturn:
         limit.write("0")
     _checked(_libc.sethostname(b"sandbox", 7), "sethostname")
     _build_root(call)
-    child = os.fork()
+    child, pipe = _fork()
     if not child:
-        _run(call)
+        _run(call, pipe)
     for descriptor in (0, 1):
         os.close(descriptor)
     os._exit(_code(os.waitpid(child, 0)[1]))
@@ -163,10 +179,10 @@ def main() -> int:
     call["root"] = os.geteuid() == 0
     _end_with_parent()
     unshared, mapped = os.pipe(), os.pipe()
-    child = os.fork()
+    child, pipe = _fork()
     if not child:
         os.close(mapped[1])
-        _build(call, unshared[1], mapped[0])
+        _build(call, pipe, unshared[1], mapped[0])
     os.close(unshared[1])
     if os.read(unshared[0], 1):
         _map(child, root=call["root"])

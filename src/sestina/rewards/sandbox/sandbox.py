@@ -3,7 +3,10 @@
 import contextlib
 import json
 import os
+import select
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +25,12 @@ INSIDE = Path(__file__).with_name("inside.py").read_text()
 MAX_FILES = 4096
 MAX_OPEN_FILES = 64
 STACK_BYTES = 64 << 20
+BEGIN_LIMIT_S: Seconds = 30.0
+"""For a sandbox to be built and an interpreter to start in it; no program is charged for it."""
 KEPT_CHARACTERS = 300
 """Of what a program wrote to stderr, for the reason."""
+_MAX_COMPLAINT_BYTES = 1 << 20
+"""Of a sandbox that does not come up."""
 
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
@@ -73,6 +80,8 @@ class Ended:
     stdout: bytes
     stderr: str
     """Its last words."""
+    ran_s: Seconds
+    """From its own beginning, without that of its sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +99,12 @@ class Sandbox:
     def run(self, source: str, stdin: bytes, limit_s: Seconds) -> Ended:
         """Execute a script; raises SandboxError when it could not even begin."""
         with _in_memory(stdin) as given, self._start("script", source, given, subprocess.PIPE) as started:
+            started.begin()
             watch = self._watch([started.program])
             assert started.program.stdout
             watch.hear(started.program.stdout.fileno())
-            met = watch.until_end(limit_s)
-            return started.ended(met, watch)
+            (ended,) = self._ended([started], watch, limit_s)
+            return ended
 
     def test(self, response: str, tests: str, limit_s: Seconds) -> tuple[Ended, Ended]:
         """Run tests in one sandbox against functions in another; returns how response and tests ended.
@@ -104,14 +114,23 @@ class Sandbox:
         asked, answers = os.pipe(), os.pipe()
         with contextlib.ExitStack() as stack:
             try:
-                served = stack.enter_context(self._start("serve", response, asked[0], answers[1]))
+                # The tests wait for the response, which so runs only where it is watched.
                 tested = stack.enter_context(self._start("test", tests, answers[0], asked[1]))
+                tested.begin()
+                served = stack.enter_context(self._start("serve", response, asked[0], answers[1]))
+                served.begin()
             finally:
                 for descriptor in (*asked, *answers):
                     os.close(descriptor)
             watch = self._watch([served.program, tested.program])
-            met = watch.until_end(limit_s)
-            return served.ended(met, watch), tested.ended(met, watch)
+            response_ended, tests_ended = self._ended([served, tested], watch, limit_s)
+            return response_ended, tests_ended
+
+    def _ended(self, started: Sequence["_Started"], watch: Watch, limit_s: Seconds) -> list[Ended]:
+        since = time.monotonic()
+        met = watch.until_end(limit_s)
+        ran_s = time.monotonic() - since
+        return [each.ended(met, watch, ran_s) for each in started]
 
     def _watch(self, programs: list[subprocess.Popen[bytes]]) -> Watch:
         limits = self.limits
@@ -124,7 +143,10 @@ class Sandbox:
     @contextlib.contextmanager
     def _start(self, role: Role, source: str, stdin: int, stdout: int) -> Iterator["_Started"]:
         began, status = os.pipe()
-        with os.fdopen(began, "rb") as signs, _in_memory(source.encode("utf-8", "surrogatepass")) as payload:
+        with (
+            os.fdopen(began, "rb", buffering=0) as signs,
+            _in_memory(source.encode("utf-8", "surrogatepass")) as payload,
+        ):
             try:
                 program = subprocess.Popen(
                     self._command(role, payload=payload, status=status),
@@ -153,7 +175,8 @@ class Sandbox:
             "limits": self.limits.resources(),
             "memory_bytes": self.limits.memory_bytes,
         }
-        inner = [self.python, "-I", "-B", "-c", INSIDE, role, json.dumps(settings)]
+        # Not -I: it would ignore PYTHONHASHSEED, and the environment is ours.
+        inner = [self.python, "-s", "-P", "-B", "-c", INSIDE, role, json.dumps(settings)]
         return self.isolate(
             inner,
             binds=self.binds,
@@ -171,13 +194,29 @@ class _Started:
     signs: BinaryIO
     """Says a word when limits hold, before anything of the program runs."""
 
-    def ended(self, met: Met | None, watch: Watch) -> Ended:
+    def begin(self) -> None:
+        """Wait until the program begins; raises SandboxError when it does not within BEGIN_LIMIT_S."""
+        poll = select.poll()
+        poll.register(self.signs, select.POLLIN)
+        if not poll.poll(BEGIN_LIMIT_S * 1000):
+            raise SandboxError(f"waited {BEGIN_LIMIT_S:g} s for a program to begin")
+        if self.signs.read(1):
+            return
         assert self.program.stderr
-        stderr = watch.received[self.program.stderr.fileno()].decode(errors="replace").strip()[-KEPT_CHARACTERS:]
-        if not self.signs.read(1):
-            raise SandboxError(f"exit code {self.program.returncode} before a program began: {stderr or 'no word'}")
+        watch = Watch([self.program], output_bytes=_MAX_COMPLAINT_BYTES, memory_bytes=sys.maxsize)
+        watch.hear(self.program.stderr.fileno())
+        watch.until_end(BEGIN_LIMIT_S)
+        said = self._last_words(watch) or "no word"
+        raise SandboxError(f"exit code {self.program.returncode} before a program began: {said}")
+
+    def ended(self, met: Met | None, watch: Watch, ran_s: Seconds) -> Ended:
         stdout = bytes(watch.received[self.program.stdout.fileno()]) if self.program.stdout else b""
-        return Ended(met=met, code=self.program.returncode, stdout=stdout, stderr=stderr)
+        stderr = self._last_words(watch)
+        return Ended(met=met, code=self.program.returncode, stdout=stdout, stderr=stderr, ran_s=ran_s)
+
+    def _last_words(self, watch: Watch) -> str:
+        assert self.program.stderr
+        return watch.received[self.program.stderr.fileno()].decode(errors="replace").strip()[-KEPT_CHARACTERS:]
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from sestina.rewards.config import JudgeConfig
 from sestina.rewards.messages import Sample
 from sestina.rewards.outcome import RewardError, Verdict
 from sestina.rewards.service.caller import Caller
-from sestina.rewards.service.score import completion, question, score
+from sestina.rewards.service.score import Completion, completion, question, require_text, score
 from sestina.rewards.service.secret import read_secret
 
 KEPT_CHARACTERS = 300
@@ -30,16 +30,23 @@ class Judge:
     async def ask(self, sample: Sample, limit_s: Seconds) -> Verdict:
         """Return the judge's score.
 
-        Raises RewardError when the budget is spent, else what `Caller.post`, `question` and `score` raise.
+        Raises RewardError when the budget is spent, else what `Caller.post`, `question`, `require_text` and `score`
+        raise.
         """
         body = question(self._config, sample)
-        found, attempt = await self._caller.post(body, completion, limit_s)
         # A token is at least a byte: without a count, the most that it can have been.
         most = len(body) + self._config.max_reply_tokens
-        self._tokens += most if found.usage is None else found.usage.total_tokens
+        found, attempt = await self._caller.post(body, lambda content: self._counted(content, most), limit_s)
         text = found.choices[0].message.content or ""
         notes = ("retried",) if attempt > 1 else ()
         return Verdict(reward=score(self._config, found), reason=text[-KEPT_CHARACTERS:], notes=notes)
+
+    def _counted(self, content: bytes, most: int) -> Completion:
+        """Read a reply, and count what it cost before judging whether it is one to try again."""
+        found = completion(content)
+        self._tokens += most if found.usage is None else found.usage.total_tokens
+        require_text(self._config, found)
+        return found
 
     def _spend_request(self) -> None:
         config = self._config

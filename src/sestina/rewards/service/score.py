@@ -63,17 +63,20 @@ def completion(content: bytes) -> Completion:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         said = content[:100].decode(errors="replace")
         raise FailedCallError("unreadable", f"no chat completion: {error}; it begins {said!r}", again=True) from None
-    if not found.choices or not found.choices[0].message.content:
-        raise FailedCallError("empty", "a chat completion without text", again=True)
     return found
 
 
-def score(config: JudgeConfig, found: Completion) -> float:
-    """Return the score of the last line; raises FailedCallError when it is not of the form, or was cut off."""
-    choice = found.choices[0]
-    last = (choice.message.content or "").rstrip().rpartition("\n")[2].strip()
-    if choice.finish_reason == "length":
+def require_text(config: JudgeConfig, found: Completion) -> None:
+    """Raise FailedCallError for a completion that was cut off, or, to be tried again, for one without text."""
+    if found.choices and found.choices[0].finish_reason == "length":
         raise FailedCallError("truncated", f"the judge was cut off after {config.max_reply_tokens} tokens")
+    if not found.choices or not found.choices[0].message.content:
+        raise FailedCallError("empty", "a chat completion without text", again=True)
+
+
+def score(config: JudgeConfig, found: Completion) -> float:
+    """Return the score of the last line; raises FailedCallError when it is not of the form."""
+    last = (found.choices[0].message.content or "").rstrip().rpartition("\n")[2].strip()
     matched = _SCORE.fullmatch(last)
     if matched is None:
         raise FailedCallError("unparsable", f"the judge's last line is {last[:100]!r}, not 'Score: N'")

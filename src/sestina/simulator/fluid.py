@@ -70,6 +70,8 @@ class FluidInstance:
         self._progress = Progress(drafting)
         self._prefixes = IdlePrefixes()
         self._segment: _Segment | None = None
+        self._gave_way = False
+        """Whether the step that begins at the boundary has cost a request its room: it does not come back before it."""
         self._moves: list[tuple[Chunk, int]] = []
 
     @property
@@ -95,7 +97,7 @@ class FluidInstance:
             if not self._moves and not (self._waiting and self._fits(self._waiting[0])):
                 return segment.ends_s
             steps = segment.lines.steps_for(now - self._at_s, self._read_tokens, segment.growth)
-            if steps >= segment.steps:
+            if steps >= segment.steps or (not steps and self._gave_way):
                 return segment.ends_s
             self._run(segment, steps)
         elif segment is not None and segment.steps:
@@ -127,6 +129,7 @@ class FluidInstance:
     def _run(self, segment: _Segment, steps: int) -> None:
         if not steps:
             return
+        self._gave_way = False
         last = steps == segment.steps
         span_s = segment.lines.span_s(steps, self._read_tokens, segment.growth)
         self._at_s = segment.ends_s if last else self._at_s + span_s
@@ -199,6 +202,7 @@ class FluidInstance:
             self.held_tokens = self._read_tokens = 0.0  # what rounding has left
 
     def _preempt(self) -> None:
+        self._gave_way = True
         chunk = self._running[next(reversed(self._running))]
         self._leave(chunk)
         chunk.produced = int(chunk.produced)

@@ -91,7 +91,7 @@ def idle_of(requests: Sequence[RequestRow], chunks: Sequence[ChunkRow], *, num_i
 
 
 def _begin_s(trained: Sequence[RequestRow], spans: Spans) -> Seconds:
-    """Return when the batch was offered; responses that an earlier start began were offered before, maybe all of them."""
+    """Return when the batch was offered; responses that an earlier start began, maybe all, were offered before."""
     ends_s = max(max(row.finished_s, row.rewarded_s) for row in trained)
     return max(ends_s - spans.rollout_s, *(row.offered_s for row in trained))
 

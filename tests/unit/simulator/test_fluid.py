@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sestina.core.ids import RequestId
@@ -49,7 +49,8 @@ def flown(subject, arrivals):
     while coming or due is not None:
         if coming and (due is None or coming[0].submitted_s < due):
             now = coming[0].submitted_s
-            subject.submit(coming.pop(0))
+            while coming and coming[0].submitted_s == now:
+                subject.submit(coming.pop(0))
         else:
             now = due
             ended += subject.finish()
@@ -88,6 +89,7 @@ WORK = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 120)), min_size=1, 
 
 
 @given(work=WORK, capacity=st.integers(190, 700), max_running=st.integers(1, 8))
+@example(work=[(1, 1)] * 4 + [(60, 1)] * 3 + [(1, 1)], capacity=190, max_running=7)  # one that gives way, others come
 def test_a_fluid_does_what_steps_do(work, capacity, max_running):
     made = [chunk(group, *sizes) for group, sizes in enumerate(work)]
     ends, preemptions = stepped([chunk(group, *sizes) for group, sizes in enumerate(work)], capacity, max_running)

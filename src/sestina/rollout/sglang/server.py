@@ -134,6 +134,7 @@ class ServerProcess:
                     start_new_session=True,
                 )
             except OSError as error:
+                self._let_go()
                 raise EngineError(f"{config.python}: SGLang's Python cannot be run: {error.strerror}") from None
 
     @property
@@ -156,6 +157,10 @@ class ServerProcess:
         with contextlib.suppress(ProcessLookupError):  # the group outlives its first process
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(limit_s)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Let others have its ports."""
         for each in self._held:
             each.close()
 

@@ -32,8 +32,8 @@ def write_timeline(run: Run, path: Path) -> int:
 
 def events_of(run: Run) -> Iterator[dict[str, Any]]:
     """Yield names, then what happened."""
-    offers: list[float] = [at for table in (run.requests, run.evaluation[0]) for at in table["offered_s"].to_pylist()]
-    zero_s = min(offers)
+    tables = (run.requests, run.evaluation[0])
+    zero_s = min(at for table in tables for at in table["offered_s"].to_pylist() if at is not None)
     yield _named("process_name", CONTROLLER, 0, "controller")
     yield _named("thread_name", CONTROLLER, 0, "steps")
     if run.config.run.mode == "sync":

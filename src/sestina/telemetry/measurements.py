@@ -5,7 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,13 +73,21 @@ def write_measurements(target: str, figures: Sequence[Figure], out: Path = Path(
     return path
 
 
-def render_markdown(folder: Path, pictures: str = ".") -> str:
+def render_markdown(folder: Path, pictures: str = ".", before: str = "") -> str:
     """Return a page of all measurements in a folder, by target, with the pictures that lie beside them.
 
-    `pictures`: where the page finds those. Raises DataError on a file that is something else.
+    `pictures`: where the page finds those; `before`: a page of older measurements, whose sections stay for targets that
+    the folder has nothing of. Raises DataError on a file that is something else.
     """
-    sections = [_section(_read(path)) + _picture(path, pictures) for path in sorted(folder.glob("*.json"))]
-    return "\n".join(["# Measurements\n", *(sections or ["None were taken.\n"])])
+    found = {path.stem: _section(_read(path)) + _picture(path, pictures) for path in folder.glob("*.json")}
+    sections = dict(_sections(before)) | found
+    return "\n".join(["# Measurements\n", *([sections[name] for name in sorted(sections)] or ["None were taken.\n"])])
+
+
+def _sections(page: str) -> Iterator[tuple[str, str]]:
+    """Yield target and text of each section of a page."""
+    for section in page.split("\n## ")[1:]:
+        yield section.partition("\n")[0], f"## {section.rstrip()}\n"
 
 
 def this_machine() -> Machine:

@@ -81,3 +81,17 @@ def test_a_file_that_is_something_else_is_named(tmp_path):
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(DataError, match=r"x\.json: not a file of measurements"):
         render_markdown(tmp_path)
+
+
+def test_sections_that_were_taken_elsewhere_stay_in_their_place(tmp_path):
+    elsewhere, here = tmp_path / "elsewhere", tmp_path / "here"
+    for target in ("async", "rollout", "weights"):
+        write_measurements(target, FIGURES, elsewhere)
+    before = render_markdown(elsewhere)
+    write_measurements("rollout", FIGURES[:1], here)
+    (here / "rollout.png").touch()
+    page = render_markdown(here, before=before)
+    assert page.count("| tail share |") == 2
+    assert [line for line in page.splitlines() if line.startswith("## ")] == ["## async", "## rollout", "## weights"]
+    assert page.count("![rollout](./rollout.png)") == 1
+    assert render_markdown(here, before=page) == page

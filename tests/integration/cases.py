@@ -15,7 +15,7 @@ OPTIMIZER = {
     "weight_decay": 0.01,
     "beta1": 0.9,
     "beta2": 0.95,
-    "eps": 1e-8,
+    "eps": 1e-5,  # above the rounding of gradients: Adam makes a whole step of a gradient that is nothing but rounding
     "clip_grad": 1.0,
 }
 TRAINER = {

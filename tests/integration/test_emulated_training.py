@@ -88,7 +88,20 @@ def test_rollout_runs_ahead_within_the_bound(tmp_path, model, updates):
 
 @pytest.mark.slow
 def test_what_grows_too_old_is_dropped(tmp_path, model):
-    run = emulated(tmp_path / "run", model, {**AHEAD, "async.overdue": "drop", "sim.trainer_shares": 1000})
+    # Which groups straddle two versions is a matter of times that are measured: in five steps one does, or none.
+    changes = {**AHEAD, "async.overdue": "drop", "sim.trainer_shares": 1000, "run.steps": 2 * STEPS}
+    run = emulated(tmp_path / "run", model, changes)
     assert run.metric("async/groups_dropped")[-1] > 0
     assert run.metric("async/tokens_dropped")[-1] > 0
     assert max(run.metric("async/staleness_max")) <= ETA
+
+
+def test_a_trainer_that_is_late_is_named_and_nothing_after_it(tmp_path, model):
+    changes = {**TRAINED, "deadlines.train_s": 0.01}
+    command = [
+        *(sys.executable, str(ROOT / "launch/simulate.py")),
+        *arguments(tmp_path / "run", model, changes, ("+exp=quickstart", "reward=function")),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1] == "waited 0.01 s for the emulated trainer to train"

@@ -33,6 +33,7 @@ class EmulatedTrainer:
     def __init__(self, job: TrainerJob, *, shares: int, meter: Meter) -> None:
         self._job, self._shares, self._meter = job, shares, meter
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trainer")
+        self._late = False
         self._trainer, self._policy = self._take(lambda: _build(job), job.start_s, "to build its model")[0]
 
     def train(self, batch: SampleBatch, version: Version, *, temperature: float) -> tuple[dict[str, float], Seconds]:
@@ -47,7 +48,10 @@ class EmulatedTrainer:
         return self._take(lambda: dict(self._trainer.export()), self._job.weights_timeout_s, "to hand its weights over")
 
     def close(self) -> None:
-        """Leave Megatron's groups, and end the thread."""
+        """Leave Megatron's groups, and end the thread; one that was late is not waited for again."""
+        if self._late:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            return
         from sestina.trainer.groups import close_groups  # noqa: PLC0415 - brings Megatron
 
         self._take(close_groups, self._job.start_s, "to leave its groups")
@@ -63,6 +67,7 @@ class EmulatedTrainer:
         try:
             return self._thread.submit(metered).result(limit_s)
         except LateError:
+            self._late = True
             raise DeadlineError(f"the emulated trainer {what}", limit_s) from None
 
 

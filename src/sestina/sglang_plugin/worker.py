@@ -19,8 +19,10 @@ from sestina.core.errors import EngineError
 from sestina.core.units import LogprobArray, Seconds, TokenArray
 from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.drafts import Drafts
+from sestina.rollout.sglang.counted import Counted
 from sestina.rollout.sglang.drafting import ENVIRONMENT, ServerDrafts
 from sestina.rollout.speculation.costs import measure
+from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.speculator import Outcome
 from sestina.rollout.speculation.suffix import SuffixSpeculator
 from sestina.rollout.step import Step, lay_out
@@ -45,7 +47,10 @@ class DraftingWorker(BaseSpecWorker):
         self._drafts = drafts = ServerDrafts.from_environment(os.environ[ENVIRONMENT])
         vocab_size = self.model_runner.model_config.vocab_size
         self._num_slots = server_args.max_running_requests
-        self._speculator = SuffixSpeculator(drafts.config, vocab_size=vocab_size, num_slots=self._num_slots)
+        self._desk = DraftDesk()
+        self._speculator = SuffixSpeculator(
+            drafts.config, vocab_size=vocab_size, num_slots=self._num_slots, desk=self._desk
+        )
         self._rows = Rows(
             num_slots=self._num_slots, max_context_tokens=drafts.max_context_tokens, leave=self._speculator.leave
         )
@@ -62,6 +67,10 @@ class DraftingWorker(BaseSpecWorker):
         self._cost = self._cost or measure(self._passes.measure, rows)
         self._rows.forget()
         self._speculator.begin(self._cost)
+
+    def counted(self) -> Counted:
+        """Return what has become of drafts since the start."""
+        return Counted(tally=self._desk.tally.told(), counts=dict(self._desk.counts))
 
     def note_request_finished(self, *, rid: str, natural_stop: bool) -> None:
         """A request has ended, by a stop token or otherwise."""

@@ -18,9 +18,10 @@ from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
 from sestina.core.errors import EngineError
 from sestina.core.units import LogprobArray, Seconds, TokenArray
 from sestina.policies.drafting.cost import StepCost
-from sestina.rollout.drafts import Drafts
+from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.sglang.counted import Counted
 from sestina.rollout.sglang.drafting import ENVIRONMENT, ServerDrafts
+from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.costs import measure
 from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.speculator import Outcome
@@ -119,13 +120,15 @@ class DraftingWorker(BaseSpecWorker):
         if (table.computed[slots] != batch.seq_lens_cpu.numpy()).any():
             has, known = batch.seq_lens_cpu.tolist(), table.computed[slots].tolist()
             raise EngineError(f"SGLang has computed {has} tokens, of requests whose rows have {known}")
-        room = table.limit[slots] - table.length[slots] - 1
-        drafts = self._speculator.propose(table, slots, np.minimum(room, self._drafts.most_tokens))
-        if drafts is not None and not drafts.counts.any():
-            drafts = None
+        drafts = None if self._speculator.rests() else self._propose(table, slots)
         if drafts is not None:
             table.put_drafts(slots, drafts)
         return lay_out(slots, drafts, [], table)
+
+    def _propose(self, table: SlotTable, slots: IntArray) -> Drafts | None:
+        room = table.limit[slots] - table.length[slots] - 1
+        drafts = self._speculator.propose(table, slots, np.minimum(room, self._drafts.most_tokens))
+        return drafts if drafts is not None and drafts.counts.any() else None
 
     def _verify(self, step: Step, tokens: TokenArray, logprobs: LogprobArray) -> Verified:
         """Hold drafts against draws, and write down what is gained."""

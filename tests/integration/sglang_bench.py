@@ -44,7 +44,7 @@ def write(folder):
     return folder
 
 
-def start(folder, config=CONFIG, draft=None):
+def start(folder, config=CONFIG, draft=None, desk=None):
     if not PYTHON.exists():
         pytest.fail(f"{PYTHON} is missing; run `make sglang`")
     return SGLangEngine(
@@ -56,4 +56,5 @@ def start(folder, config=CONFIG, draft=None):
         seed=SEED,
         stop_token=STOP,
         draft=draft,
+        desk=desk,
     )

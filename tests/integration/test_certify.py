@@ -9,6 +9,7 @@ import pytest
 
 from sestina.models.shape import read_shape
 from sestina.models.weights import read_weights, write_tensors
+from tests.integration.sglang_bench import PYTHON
 from tests.integration.worlds import ROOT, arguments, small_model
 
 
@@ -74,6 +75,19 @@ def test_corrupted_weights_on_one_side_fail(dtype, model, tmp_path):
     assert done.returncode == 1, done.stdout + done.stderr
     assert not found["passed"]
     assert "# Certificate: FAILED" in done.stdout
+
+
+@pytest.mark.sglang
+def test_servers_are_certified_by_the_tokens_of_one_noise(model, tmp_path):
+    """Four servers, two at a time."""
+    servers = {"rollout.engine": "sglang", "rollout.engine.python": PYTHON, "rollout.engine.max_step_tokens": None}
+    done, found = certify(tmp_path, model, **servers)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (found["passed"], found["held_by"]) == (True, "noise")
+    by_arm = {(check["arm"], check["name"]): check["found"] for check in found["checks"]}
+    arms = ["chunks and migration", "drafts (grouped)", "drafts (grouped), chunks and migration"]
+    assert [arm for arm, name in by_arm if name == "tokens"] == arms
+    assert [arm for arm, name in by_arm if name == "drafts in use"] == arms[1:]
 
 
 def test_a_model_of_another_shape_is_refused(model, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from sestina.core.ids import RequestId
 from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.desk import DraftDesk
 from tests.integration.sglang_bench import CONFIG, CONTEXT_TOKENS, SEED, SHAPE, STOP, start, weights, write
 from tests.unit.rollout.helpers import finish, finish_in_chunks, make_engine, make_requests, outputs
 
@@ -25,10 +26,15 @@ def dull(seed=0):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def desk():
+    return DraftDesk()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, desk):
     folder = tmp_path_factory.mktemp("sglang_drafts")
     write(folder / "model")
-    engine = start(folder, dataclasses.replace(CONFIG, kv_capacity_tokens=2048), EAGER)
+    engine = start(folder, dataclasses.replace(CONFIG, kv_capacity_tokens=2048), EAGER, desk)
     yield engine
     engine.close()
 
@@ -82,6 +88,22 @@ def test_tokens_are_those_without_drafts(engine, requests):
 def test_what_repeats_is_accepted(engine):
     results = finish(engine, alike(0.0)).values()
     assert sum(r.accepted_tokens for r in results) > 0.5 * sum(len(r.tokens) for r in results)
+
+
+def test_what_became_of_drafts_is_counted_once(engine, desk):
+    """By source, by place, by finished siblings and by step; what others ask of the server does not count."""
+    desk.tally.take()
+    results = finish(engine, alike(0.3)).values()
+    taken = desk.tally.take()
+    [grouped] = taken.sources.values()
+    assert grouped.drafted_tokens == sum(r.drafted_tokens for r in results) == sum(grouped.drafted_by_siblings)
+    assert grouped.accepted_tokens == sum(r.accepted_tokens for r in results) == sum(grouped.accepted_by_siblings)
+    assert 0 < sum(grouped.accepted) <= grouped.accepted_tokens, "places as far as a line reaches, where paths reach on"
+    assert all(tried >= accepted for tried, accepted in zip(grouped.tried, grouped.accepted, strict=True))
+    assert sum(grouped.drafted_by_siblings[1:]) > 0, "drafts when siblings had finished"
+    assert taken.steps["on"] > 10
+    assert 0 < taken.draft_s < taken.step_s
+    assert not sum(desk.tally.take().steps.values())
 
 
 def test_chunks_go_on_where_the_index_is(engine):

@@ -171,3 +171,6 @@ def test_a_run_on_a_server_that_drafts_is_the_same_run(tmp_path, model, embedded
     assert min(run.metric("spec/drafted_tokens")) > 0
     assert max(run.metric("spec/accepted_tokens")) > 0
     assert max(run.metric("spec/acceptance_length")) > 1
+    assert run.metric("spec/self/drafted_tokens") == run.metric("spec/drafted_tokens")
+    assert run.metric("spec/self/accepted_tokens") == run.metric("spec/accepted_tokens")
+    assert min(run.metric("spec/steps/on")) > 0

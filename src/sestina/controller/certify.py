@@ -1,8 +1,8 @@
 """Decodes prompts of a run with drafts, chunks and migration, and without, and writes the verdict."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,28 +14,24 @@ from sestina.controller.instance import instance_config
 from sestina.controller.preflight import prepare
 from sestina.controller.unsupported import unsupported
 from sestina.core.errors import ModelError
-from sestina.drafting.history.answers import Answers, to_record
+from sestina.core.records import ChunkRequest
 from sestina.kvpool.config import NO_KV_POOL
 from sestina.models.shape import read_shape
 from sestina.models.weights import read_weights
-from sestina.rollout.build import InstanceConfig, build_engine
-from sestina.rollout.certificate.asked import Effort, requests_of
-from sestina.rollout.certificate.checks import Check, alike, close, equal, used
+from sestina.rollout.build import InstanceConfig
+from sestina.rollout.certificate.asked import OTHER_NOISE, Effort, requests_of
+from sestina.rollout.certificate.checks import Check, HeldBy, alike, close, equal, equal_but_for_ties, used
 from sestina.rollout.certificate.decode import Response, decode
 from sestina.rollout.certificate.page import Certificate, page
+from sestina.rollout.certificate.pairs import NOTHING, Pair, pairs_of
+from sestina.rollout.config import EngineConfig
 from sestina.rollout.engine import Engine
 from sestina.rollout.speculation.config import DraftConfig
-from sestina.rollout.speculation.desk import DraftDesk
 from sestina.telemetry.aside import written_aside
 from sestina.telemetry.measurements import commit_of, this_machine
 
 OUT = Path("out/certificates")
-OTHER_NOISE = 1 << 30
-"""Added to the numbers of groups: the same prompts with other noise."""
-
 Say = Callable[[str], object]
-Responses = Sequence[Response]
-NOTHING: Responses = ()
 
 
 class Certifier:
@@ -44,6 +40,7 @@ class Certifier:
     def __init__(self, config: RunConfig, tested_model: Path, effort: Effort, say: Say) -> None:
         self._config = config
         self._materials = prepare(config)
+        self._prompts = [prompt.tokens for prompt in self._materials.prompts[: effort.num_prompts]]
         self._tested_model = tested_model
         self._effort = effort
         self._say = say
@@ -56,20 +53,22 @@ class Certifier:
         config, engine = self._config, self._config.rollout.engine
         none = dataclasses.replace(self._config.draft, source="none")
         drafting, left_out = _drafting(config)
-        with self._engines(none, config.model.path, 1) as engines:
-            coupled = engines[0].info().batch_invariant
-            off = self._decode("plain", engines, 0, None)
-        checks = self._arm("chunks and migration", none, 2, off, coupled=coupled)
+        with self._engines(none) as pairs:
+            held_by = _held_by(engine, pairs[0].engine)
+            self._load(pairs[:1], config.model.path)
+            off = self._decode("plain", pairs[:1], 0, None)
+            checks = self._arm("chunks and migration", pairs, off, held_by)
         if drafting is not None:
-            equal_tokens = coupled and drafting.acceptance == "coupled"
+            drafts_by = held_by if drafting.acceptance == "coupled" else "distributions"
             drafts = f"drafts ({drafting.source})"
-            checks += self._arm(drafts, drafting, 1, off, coupled=equal_tokens)
-            checks += self._arm(f"{drafts}, chunks and migration", drafting, 2, off, coupled=equal_tokens)
+            with self._engines(drafting) as pairs:
+                checks += self._arm(drafts, pairs[:1], off, drafts_by)
+                checks += self._arm(f"{drafts}, chunks and migration", pairs, off, drafts_by)
         return Certificate(
             model=str(config.model.path),
             tested_model=str(self._tested_model),
             engine=f"engine {engine.kind} on {engine.device}, {engine.dtype}",
-            coupled=coupled,
+            held_by=held_by,
             num_prompts=self._effort.num_prompts,
             num_samples=self._effort.num_samples,
             max_new_tokens=config.rollout.max_new_tokens,
@@ -81,56 +80,49 @@ class Certifier:
             left_out=left_out + _not_decoded_with(config),
         )
 
-    def _arm(self, name: str, draft: DraftConfig, count: int, off: Responses, *, coupled: bool) -> list[Check]:
+    def _arm(self, name: str, pairs: Sequence[Pair], off: Sequence[Response], held_by: HeldBy) -> list[Check]:
         """Compare one way with plain decoding; chunks change between engines where there are several."""
-        chunk_tokens = self._chunk_tokens if count > 1 else None
-        with self._engines(draft, self._tested_model, count, off) as engines:
-            on = self._decode(name, engines, 0, chunk_tokens)
-            checks = used(name, on, drafts=draft.source != "none", chunks=count > 1)
-            if coupled:
+        several = len(pairs) > 1
+        chunk_tokens = self._chunk_tokens if several else None
+        self._load(pairs, self._tested_model, off)
+        on = self._decode(name, pairs, 0, chunk_tokens)
+        checks = used(name, on, drafts=pairs[0].drafts, chunks=several)
+        match held_by:
+            case "bits":
                 return [*checks, equal(name, off, on)]
-            other = self._decode(f"{name}, other noise", engines, OTHER_NOISE, chunk_tokens)
-        most = self._config.trainer.max_logprob_diff
-        return [*checks, close(name, off, on, most=most), alike(name, off, other)]
+            case "noise":
+                return [*checks, equal_but_for_ties(name, off, on, self._requests(0), seed=self._config.seed)]
+            case "distributions":
+                other = self._decode(f"{name}, other noise", pairs, OTHER_NOISE, chunk_tokens)
+                most = self._config.trainer.max_logprob_diff
+                return [*checks, close(name, off, on, most=most), alike(name, off, other)]
 
-    def _decode(self, name: str, engines: Sequence[Engine], first: int, chunk_tokens: int | None) -> Responses:
-        rollout, prompts = self._config.rollout, [prompt.tokens for prompt in self._materials.prompts]
-        limits = {"max_new_tokens": rollout.max_new_tokens, "temperature": rollout.temperature}
-        requests = requests_of(prompts, self._effort, first, **limits)
+    def _decode(self, name: str, pairs: Sequence[Pair], first: int, chunk_tokens: int | None) -> Sequence[Response]:
+        requests = self._requests(first)
         self._say(f"{name}: {len(requests)} responses")
-        found = decode(engines, requests, chunk_tokens=chunk_tokens)
+        found = decode([pair.engine for pair in pairs], requests, chunk_tokens=chunk_tokens)
         return [found[request.id] for request in requests]
 
-    @contextmanager
-    def _engines(
-        self, draft: DraftConfig, model: Path, count: int, answered: Responses = NOTHING
-    ) -> Iterator[list[Engine]]:
-        """Give engines with weights, closed at the end; where histories are drafted from, they know these answers."""
-        weights: Mapping[str, torch.Tensor] = read_weights(model, self._materials.shape)
-        with ExitStack() as open:
-            engines: list[Engine] = []
-            for number in range(count):
-                desk = DraftDesk()
-                engine = open.enter_context(closing(build_engine(self._instance(draft, model, number), desk)))
-                engine.load_weights(0, weights)
-                self._remember(desk, answered)
-                engines.append(engine)
-            yield engines
+    def _requests(self, first: int) -> list[ChunkRequest]:
+        rollout = self._config.rollout
+        limits = {"max_new_tokens": rollout.max_new_tokens, "temperature": rollout.temperature}
+        return requests_of(self._prompts, self._effort, first, **limits)
 
-    def _remember(self, desk: DraftDesk, answered: Responses) -> None:
-        take, size = desk.take_history, self._effort.num_samples
-        if take is None:
-            return
-        for group, prompt in enumerate(self._materials.prompts[: len(answered) // size]):
-            responses = tuple(response.tokens for response in answered[group * size :][:size])
-            record = to_record(Answers(responses=responses, weights=(1,) * size))
-            for first in (0, OTHER_NOISE):
-                take(first + group, prompt.tokens, record)
+    def _engines(self, draft: DraftConfig) -> AbstractContextManager[list[Pair]]:
+        """Return as many engines as chunks need to change between them, without weights."""
+        return pairs_of([self._instance(draft, number) for number in range(2)])
 
-    def _instance(self, draft: DraftConfig, model: Path, number: int) -> InstanceConfig:
+    def _load(self, pairs: Sequence[Pair], model: Path, answered: Sequence[Response] = NOTHING) -> None:
+        """Give engines the weights of a model; histories that are drafted from are these answers."""
+        weights = read_weights(model, self._materials.shape)
+        for pair in pairs:
+            pair.load(weights)
+            pair.remember(self._prompts, answered)
+
+    def _instance(self, draft: DraftConfig, number: int) -> InstanceConfig:
         log = (OUT / f"{self._config.name}_engine_{number}.log").absolute()
         instance = instance_config(self._config, number)
-        return dataclasses.replace(instance, draft=draft, model=model.absolute(), log=log, kv_pool=NO_KV_POOL)
+        return dataclasses.replace(instance, draft=draft, log=log, kv_pool=NO_KV_POOL)
 
 
 def certify(config: RunConfig, name: str, tested_model: Path | None, say: Say, effort: Effort | None = None) -> bool:
@@ -159,6 +151,13 @@ def _not_decoded_with(config: RunConfig) -> tuple[str, ...]:
         (servers, f"draft.servers: {servers}; each engine drafts from what it has decoded itself"),
     )
     return tuple(line for there, line in lines if there)
+
+
+def _held_by(config: EngineConfig, engine: Engine) -> HeldBy:
+    """Return what the engine's tokens have in common, however they are batched."""
+    if engine.info().batch_invariant:
+        return "bits"
+    return "noise" if (config.kind, config.device, config.dtype) == ("sglang", "cpu", "float32") else "distributions"
 
 
 def _drafting(config: RunConfig) -> tuple[DraftConfig | None, tuple[str, ...]]:

@@ -56,6 +56,11 @@ class Batcher:
         self._draft_rows = 0
         self._prefilling: list[Job] = []
 
+    @property
+    def decodes(self) -> bool:
+        """Whether the next step holds a request that is past its prefill."""
+        return len(self._decoding) > 0
+
     def plan(self, now: Seconds, propose: Propose | None = None) -> Step:
         """Choose the rows of the next step; allocates and publishes pages, admits and preempts requests.
 

@@ -109,6 +109,7 @@ def build_engine(
                 seed=config.seed,
                 stop_token=config.stop_token,
                 draft=None if config.draft.source == "none" else config.draft,
+                desk=desk,
                 interruption=config.interruption,
             )
         case _:

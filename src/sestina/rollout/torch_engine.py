@@ -20,7 +20,7 @@ from sestina.kvpool.pool import Pool
 from sestina.models.shape import ModelShape
 from sestina.models.weights import check_tensors
 from sestina.policies.drafting.cost import StepCost
-from sestina.rollout.batcher import Batcher
+from sestina.rollout.batcher import Batcher, Propose
 from sestina.rollout.config import TorchEngineConfig
 from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.engine import Clock, Interruption, check_chunk
@@ -195,7 +195,7 @@ class TorchEngine:
 
     def _advance(self) -> list[tuple[Job, Finish]]:
         began_s = self._clock()
-        step = self._batcher.plan(began_s, self._propose if self._speculator else None)
+        step = self._batcher.plan(began_s, self._asked())
         inputs = step_inputs(step, self._batcher.slots, self._device)
         tokens, logprobs = self._draw(self._model.forward(inputs), inputs, step)
         ended = self._batcher.complete(step, tokens.cpu().numpy(), logprobs.cpu().numpy(), self._stop_token)
@@ -238,6 +238,12 @@ class TorchEngine:
             num_slots=self._config.max_running,
             reserve=self._batcher.reserve,
         )
+
+    def _asked(self) -> Propose | None:
+        """Return who is asked for drafts of the next step; nobody while the speculator rests."""
+        if self._speculator is None or not self._batcher.decodes or self._speculator.rests():
+            return None
+        return self._propose
 
     def _propose(self, slots: IntArray, most: IntArray) -> Drafts | None:
         assert self._speculator is not None

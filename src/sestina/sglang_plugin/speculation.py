@@ -2,10 +2,13 @@
 
 # pyright: reportMissingImports=false
 
+import msgspec
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from sglang.srt.speculative.spec_info import SpecInput, SpecInputType, SpeculativeAlgorithm
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
 from sestina.rollout.drafts import Branches
+from sestina.rollout.sglang.counted import FIELD
 from sestina.rollout.sglang.drafting import ALGORITHM
 
 
@@ -52,10 +55,16 @@ class VerifyInput(SpecInput):
 
 
 def register() -> None:
-    """Let `--speculative-algorithm` name it."""
+    """Let `--speculative-algorithm` name it, and each scheduler say what it has counted of drafts."""
+    HookRegistry.register("sglang.srt.managers.scheduler.Scheduler.get_internal_state", _tell, HookType.AFTER)
 
     @SpeculativeAlgorithm.register(ALGORITHM, supports_overlap=False, spec_class=SuffixDrafts)
     def _worker(_server_args):
         from sestina.sglang_plugin.worker import DraftingWorker  # noqa: PLC0415 - only the scheduler's process has one
 
         return DraftingWorker
+
+
+def _tell(reply, scheduler, *_):
+    reply.internal_state[FIELD] = msgspec.to_builtins(scheduler.draft_worker.counted())
+    return reply

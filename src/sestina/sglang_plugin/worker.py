@@ -18,9 +18,12 @@ from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
 from sestina.core.errors import EngineError
 from sestina.core.units import LogprobArray, Seconds, TokenArray
 from sestina.policies.drafting.cost import StepCost
-from sestina.rollout.drafts import Drafts
+from sestina.rollout.drafts import Drafts, IntArray
+from sestina.rollout.sglang.counted import Counted
 from sestina.rollout.sglang.drafting import ENVIRONMENT, ServerDrafts
+from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.costs import measure
+from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.speculator import Outcome
 from sestina.rollout.speculation.suffix import SuffixSpeculator
 from sestina.rollout.step import Step, lay_out
@@ -45,7 +48,10 @@ class DraftingWorker(BaseSpecWorker):
         self._drafts = drafts = ServerDrafts.from_environment(os.environ[ENVIRONMENT])
         vocab_size = self.model_runner.model_config.vocab_size
         self._num_slots = server_args.max_running_requests
-        self._speculator = SuffixSpeculator(drafts.config, vocab_size=vocab_size, num_slots=self._num_slots)
+        self._desk = DraftDesk()
+        self._speculator = SuffixSpeculator(
+            drafts.config, vocab_size=vocab_size, num_slots=self._num_slots, desk=self._desk
+        )
         self._rows = Rows(
             num_slots=self._num_slots, max_context_tokens=drafts.max_context_tokens, leave=self._speculator.leave
         )
@@ -62,6 +68,10 @@ class DraftingWorker(BaseSpecWorker):
         self._cost = self._cost or measure(self._passes.measure, rows)
         self._rows.forget()
         self._speculator.begin(self._cost)
+
+    def counted(self) -> Counted:
+        """Return what has become of drafts since the start."""
+        return Counted(tally=self._desk.tally.told(), counts=dict(self._desk.counts))
 
     def note_request_finished(self, *, rid: str, natural_stop: bool) -> None:
         """A request has ended, by a stop token or otherwise."""
@@ -110,13 +120,15 @@ class DraftingWorker(BaseSpecWorker):
         if (table.computed[slots] != batch.seq_lens_cpu.numpy()).any():
             has, known = batch.seq_lens_cpu.tolist(), table.computed[slots].tolist()
             raise EngineError(f"SGLang has computed {has} tokens, of requests whose rows have {known}")
-        room = table.limit[slots] - table.length[slots] - 1
-        drafts = self._speculator.propose(table, slots, np.minimum(room, self._drafts.most_tokens))
-        if drafts is not None and not drafts.counts.any():
-            drafts = None
+        drafts = None if self._speculator.rests() else self._propose(table, slots)
         if drafts is not None:
             table.put_drafts(slots, drafts)
         return lay_out(slots, drafts, [], table)
+
+    def _propose(self, table: SlotTable, slots: IntArray) -> Drafts | None:
+        room = table.limit[slots] - table.length[slots] - 1
+        drafts = self._speculator.propose(table, slots, np.minimum(room, self._drafts.most_tokens))
+        return drafts if drafts is not None and drafts.counts.any() else None
 
     def _verify(self, step: Step, tokens: TokenArray, logprobs: LogprobArray) -> Verified:
         """Hold drafts against draws, and write down what is gained."""

@@ -8,14 +8,15 @@ import pytest
 
 from sestina.bench.speculation import measure, subjects, ways_of
 from sestina.bench.speculation.asked import requests_of
-from sestina.bench.speculation.race import engine_of, race
-from sestina.bench.speculation.subjects import BUILT_IN, CHAIN, SHAPE_60M, write_chain
+from sestina.bench.speculation.lengths import Stretched
+from sestina.bench.speculation.race import MAX_CONTEXT_TOKENS, engine_of, race
+from sestina.bench.speculation.subjects import BUILT_IN, CHAIN, SHAPE_60M, WHOLE, write_chain
 from sestina.core.errors import RunError
 from sestina.models.shape import read_shape
 from sestina.models.weights import read_weights
 from tests.unit.bench.helpers import by_name
 
-SMALL = dataclasses.replace(CHAIN, name="chain", batches=(1, 8), median_tokens=40)
+SMALL = dataclasses.replace(CHAIN, name="chain", batches=(1, 8))
 
 
 @pytest.fixture
@@ -41,11 +42,31 @@ def test_every_source_is_raced_always_and_adaptively():
 def test_lengths_are_forced_and_their_tail_is_heavy():
     lengths = [r.max_new_tokens for turn in range(40) for r in requests_of(CHAIN, 64, turn)]
     assert min(lengths) >= 4
-    assert max(lengths) == CHAIN.most_tokens
-    assert np.median(lengths) == pytest.approx(CHAIN.median_tokens, rel=0.2)
+    assert max(lengths) == CHAIN.lengths.most_tokens
+    assert np.median(lengths) == pytest.approx(CHAIN.lengths.median_tokens, rel=0.2)
     assert np.mean(lengths) > 1.15 * np.median(lengths)
     assert len(requests_of(CHAIN, 1, 0)) == 4
     assert len({r.id for r in requests_of(BUILT_IN, 128, 0)}) == 512
+
+
+@pytest.mark.parametrize("turn", range(WHOLE.turns))
+def test_a_whole_rollout_has_groups_and_tail_of_a_published_one(turn):
+    requests = requests_of(WHOLE, 64, turn)
+    lengths = [r.max_new_tokens for r in requests]
+    assert [len([r for r in requests if r.id.group == group]) for group in {r.id.group for r in requests}] == [16] * 4
+    assert max(lengths) / np.mean(lengths) == pytest.approx(5.4, rel=0.02)
+    assert np.mean(lengths) == pytest.approx(WHOLE.lengths.mean_tokens, rel=0.02)
+    assert max(lengths) + len(requests[0].prompt) < MAX_CONTEXT_TOKENS
+    assert np.median(lengths) < 0.9 * np.mean(lengths), "a few are long"
+
+
+def test_of_a_whole_rollout_only_grouped_drafts_are_raced(small):
+    subject = dataclasses.replace(
+        WHOLE, name="whole", turns=1, lengths=Stretched(mean_tokens=12, longest_over_mean=5.4)
+    )
+    found = by_name(measure(lambda line: None, [subject]))
+    assert found["whole, batch 64: grouped, adaptive over none, by CPU time, median"].must == ">= 1.3"
+    assert not [name for name in found if "self" in name]
 
 
 def test_figures_say_what_is_asked_of_which(small):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from sestina.core.ids import RequestId
+from sestina.core.noise import exponentials, request_key
 from sestina.rollout.certificate.asked import Effort, requests_of
-from sestina.rollout.certificate.checks import alike, close, equal, used
+from sestina.rollout.certificate.checks import TIE, alike, close, equal, equal_but_for_ties, used
 from sestina.rollout.certificate.decode import decode
 from sestina.rollout.certificate.page import Certificate, page
 from sestina.rollout.speculation.config import DraftConfig
@@ -20,6 +21,8 @@ DRAFTS = DraftConfig(
     source="grouped", length="fixed", toggle="always", guard=False, max_tokens=8, paths=1, min_token_prob=0.0
 )
 PROMPTS = [np.arange(2 + number, 30 + 2 * number, dtype=np.int32) % SHAPE.vocab_size for number in range(6)]
+SEED = 5
+"""Of the engines that helpers make."""
 EFFORT = Effort(num_prompts=6, num_samples=16)
 
 
@@ -99,6 +102,51 @@ def test_a_last_bit_in_one_logprob_is_seen(plain):
     assert close("drafts", plain, on, most=1e-6).passed
 
 
+def parted(plain, number, at, by):
+    """The responses, one of which goes another way from a token on, whose score is that of the drawn one plus `by`."""
+    response, request = plain[number], requests()[number]
+    drawn = int(response.tokens[at])
+    other = (drawn + 1) % SHAPE.vocab_size
+    noise = np.log(exponentials(request_key(SEED, request.id), len(request.prompt) + at - 1, SHAPE.vocab_size))
+    tokens, logprobs = response.tokens.copy(), response.logprobs.copy()
+    tokens[at:], logprobs[at] = other, logprobs[at] - noise[drawn] + noise[other] + by
+    changed = dataclasses.replace(response, tokens=tokens, logprobs=logprobs)
+    return [*plain[:number], changed, *plain[number + 1 :]]
+
+
+def test_responses_part_only_at_ties(plain):
+    def found(on):
+        return equal_but_for_ties("drafts", plain, on, requests(), seed=SEED)
+
+    assert found(plain).passed
+    assert found(plain).found.endswith("0 of which part at a tie; logprobs by at most 0, allowed 0.0001")
+    tie = found(parted(plain, 5, 9, by=0.5 * TIE))
+    assert tie.passed, tie
+    assert "96 responses are equal, 1 of which part" in tie.found
+    no_tie = found(parted(plain, 5, 9, by=-3 * TIE))
+    assert (no_tie.passed, no_tie.found.split(";")[:2]) == (
+        False,
+        ["1 of 96 responses differ", " number 5 from token 9 on"],
+    )
+
+
+def test_a_response_that_ends_early_is_no_tie(plain):
+    shorter = dataclasses.replace(plain[5], tokens=plain[5].tokens[:-1], logprobs=plain[5].logprobs[:-1])
+    on = [*plain[:5], shorter, *plain[6:]]
+    assert not equal_but_for_ties("drafts", plain, on, requests(), seed=SEED).passed
+
+
+@pytest.mark.parametrize(("by", "passed"), [(0.5 * TIE, True), (2 * TIE, False)])
+def test_logprobs_of_equal_tokens_differ_by_the_rounding_at_most(plain, by, passed):
+    on = [*plain[:5], dataclasses.replace(plain[5], logprobs=plain[5].logprobs - by), *plain[6:]]
+    assert equal_but_for_ties("drafts", plain, on, requests(), seed=SEED).passed is passed
+
+
+def test_corrupted_weights_and_another_seed_are_no_ties(plain):
+    for on in (decoded(requests(), weights(0.01)), decoded(requests(), weights(), seed=6)):
+        assert not equal_but_for_ties("drafts", plain, on, requests(), seed=SEED).passed
+
+
 def test_nothing_in_common_is_not_close(plain):
     on = [dataclasses.replace(r, tokens=r.tokens + 1) for r in plain]
     assert not close("drafts", plain, on, most=1e9).passed
@@ -110,7 +158,7 @@ def test_the_page_says_what_failed(plain):
         model="models/mine",
         tested_model="models/converted",
         engine="engine torch on cpu, float32",
-        coupled=True,
+        held_by="bits",
         num_prompts=6,
         num_samples=16,
         max_new_tokens=40,

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from sestina.core.errors import EngineError
 from sestina.rollout.sglang.client import ServerLostError, SGLangClient
 
 LIMIT_S = 20
@@ -40,6 +41,10 @@ async def endless(request):
 
 async def silent(request):
     await asyncio.sleep(10 * LIMIT_S)
+
+
+async def plain(request):
+    return web.json_response({"internal_states": [{"world_size": 1}]})
 
 
 async def read_all(client, began):
@@ -85,5 +90,14 @@ def test_a_stream_that_breaks_off_is_a_lost_server():
         async with serving(one_event) as client, client:
             with pytest.raises(ServerLostError, match="the stream broke off"):
                 await read_all(client, asyncio.Event())
+
+    asyncio.run(asyncio.wait_for(play(), LIMIT_S))
+
+
+def test_a_server_that_counts_no_drafts_is_not_understood():
+    async def play():
+        async with serving(plain) as client, client:
+            with pytest.raises(EngineError, match="/server_info cannot be read: .*sestina_drafts"):
+                await client.counted(LIMIT_S)
 
     asyncio.run(asyncio.wait_for(play(), LIMIT_S))

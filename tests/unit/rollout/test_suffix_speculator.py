@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
+from sestina.core.ids import EVAL_GROUPS, RequestId
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.costs import measure
 from sestina.rollout.speculation.desk import DraftDesk
@@ -77,6 +78,42 @@ class Watched(SuffixSpeculator):
         drafts = super().propose(table, slots, most)
         self.trees += drafts is not None and drafts.parents is not None
         return drafts
+
+
+class Asked(SuffixSpeculator):
+    times = 0
+
+    def propose(self, table, slots, most):
+        self.times += 1
+        return super().propose(table, slots, most)
+
+
+@pytest.mark.parametrize("first", [0, EVAL_GROUPS])
+def test_after_a_decision_against_drafts_steps_pass_unasked_and_counted(first, requests, plain):
+    """But for those of evaluations, which are not counted."""
+    config, desk = dataclasses.replace(EAGER, length="mba", guard=True), DraftDesk()
+    speculator = Asked(config, vocab_size=SHAPE.vocab_size, num_slots=16, desk=desk)
+    engine = make_engine(SHAPE, dull_weights(), speculator=speculator)
+    here = [dataclasses.replace(r, id=RequestId(first + r.id.group, r.id.sample)) for r in requests]
+    finish(engine, here)
+    taken, passes = desk.tally.take(), engine.load().steps
+    if first:
+        assert (taken.steps, taken.step_s) == ({}, 0.0)
+        return
+    assert taken.steps["rest"] > 0
+    assert speculator.times == sum(taken.steps.values()) - taken.steps["rest"]
+    assert 0 <= passes - sum(taken.steps.values()) < 10, "all but the first, which only prefill"
+    assert taken.step_s > 0
+
+
+def test_what_nobody_drafts_from_is_not_read():
+    """A response that has ended before it was drafted for, where each has only itself to draft from."""
+    short = make_requests(SHAPE, groups=4, samples=4, max_new_tokens=1)
+    for source, groups in (("self", []), ("grouped", [0, 1, 2, 3])):
+        engine, speculator = drafting(dataclasses.replace(EAGER, source=source))
+        finish(engine, short)
+        speculator._settle()
+        assert speculator._index.groups == groups
 
 
 @pytest.mark.parametrize("length", ["fixed", "aimd"])

@@ -103,6 +103,9 @@ class Foresight:
         self.rightness, self.longest, self.trees = rightness, longest, trees
         self.responses = {request_key(5, r.id): np.concatenate([r.prompt, results[r.id][0]]) for r in requests}
 
+    def rests(self):
+        return False
+
     def propose(self, table, slots, most):
         return self.grow_trees(table, slots, most) if self.trees else self.draw_lines(table, slots, most)
 

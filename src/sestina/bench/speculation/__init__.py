@@ -2,6 +2,7 @@
 
 subjects.py  the models: the built-in task's, and one of 60 M parameters whose text can be drafted
 asked.py     prompts in groups, with forced lengths of a heavy tail
+lengths.py   those lengths
 race.py      all ways of drafting at once, in slices of time
 """
 
@@ -15,14 +16,12 @@ import torch
 from sestina.bench.asked import at_least, stated
 from sestina.bench.speculation.asked import requests_of
 from sestina.bench.speculation.race import Rollout, engine_of, race
-from sestina.bench.speculation.subjects import BUILT_IN, CHAIN, Subject
+from sestina.bench.speculation.subjects import BUILT_IN, CHAIN, WHOLE, Subject
 from sestina.bench.turns import Say
 from sestina.rollout.speculation.config import DraftConfig, Source
 from sestina.telemetry.measurements import Figure
 
 LEAST_ADAPTIVE, LEAST_GROUPED = 0.98, 1.3
-SOURCES: tuple[Source, ...] = ("self", "grouped")
-"""Quantised drafts have a bench of their own, and a rollout alone has no history."""
 
 
 def ways_of(sources: Sequence[Source]) -> dict[str, DraftConfig]:
@@ -40,7 +39,7 @@ def ways_of(sources: Sequence[Source]) -> dict[str, DraftConfig]:
     return ways
 
 
-def measure(say: Say, subjects: Sequence[Subject] = (BUILT_IN, CHAIN)) -> list[Figure]:
+def measure(say: Say, subjects: Sequence[Subject] = (BUILT_IN, CHAIN, WHOLE)) -> list[Figure]:
     """Race all ways on every model and batch; raises RunError when drafting changes a token."""
     torch.set_num_threads(1)
     figures: list[Figure] = []
@@ -53,7 +52,7 @@ def measure(say: Say, subjects: Sequence[Subject] = (BUILT_IN, CHAIN)) -> list[F
 
 
 def _turns(subject: Subject, model: Path, batch: int, say: Say) -> list[dict[str, Rollout]]:
-    ways = ways_of(SOURCES)
+    ways = ways_of(subject.sources)
     engines = {way: engine_of(model, draft, batch) for way, draft in ways.items()}
     turns: list[dict[str, Rollout]] = []
     for turn in range(subject.turns):

@@ -6,25 +6,24 @@ from sestina.bench.speculation.subjects import Subject
 from sestina.core.ids import RequestId
 from sestina.core.records import ChunkRequest
 
-GROUP_SIZE = 8
 PROMPT_TOKENS = 24
 SPREADS = (0.6, 0.8)
 """Deviations of the logarithm of a length: of a group's, and of a response's within its group."""
 
 
 def requests_of(subject: Subject, batch: int, turn: int) -> list[ChunkRequest]:
-    """Return the responses of a rollout, at least half a group; lengths are cut at the subject's longest."""
+    """Return the responses of a rollout, at least half a group."""
     random = np.random.default_rng([turn, batch])
-    count = max(subject.waves * batch, GROUP_SIZE // 2)
-    groups = range(-(-count // GROUP_SIZE))
+    size = subject.group_size
+    count = max(subject.waves * batch, size // 2)
+    groups = range(-(-count // size))
     prompts = random.integers(0, subject.vocab_size, (len(groups), PROMPT_TOKENS)).astype(np.int32)
-    logs = np.repeat(random.normal(scale=SPREADS[0], size=len(groups)), GROUP_SIZE)[:count]
-    lengths = subject.median_tokens * np.exp(logs + random.normal(scale=SPREADS[1], size=count))
-    lengths = lengths.round().astype(int).clip(4, subject.most_tokens).tolist()
+    logs = np.repeat(random.normal(scale=SPREADS[0], size=len(groups)), size)[:count]
+    lengths = subject.lengths.of(logs + random.normal(scale=SPREADS[1], size=count))
     return [
         ChunkRequest(
-            id=RequestId(1000 * turn + number // GROUP_SIZE, number % GROUP_SIZE),
-            prompt=prompts[number // GROUP_SIZE],
+            id=RequestId(1000 * turn + number // size, number % size),
+            prompt=prompts[number // size],
             generated=np.zeros(0, np.int32),
             max_tokens=length,
             max_new_tokens=length,

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import torch
 
+from sestina.bench.speculation.lengths import Cut, Stretched
 from sestina.models.shape import ModelShape
 from sestina.models.weights import random_weights, write_model
+from sestina.rollout.speculation.config import Source
 
 BUILT_IN_MODEL = Path("assets/sums")
 FOLLOW = 0.95
@@ -38,11 +40,13 @@ class Subject:
     batches: tuple[int, ...]
     whole_rollout: int | None
     """The batch at which all responses run together, and grouped drafts are to gain; None where no gain is asked."""
-    median_tokens: int
-    most_tokens: int
+    lengths: Cut | Stretched
     waves: int
     """Responses over the batch."""
     turns: int
+    group_size: int = 8
+    sources: tuple[Source, ...] = ("self", "grouped")
+    """Quantised drafts have a bench of their own, and a rollout alone has no history."""
 
 
 def write_chain(folder: Path) -> Path:
@@ -65,8 +69,7 @@ BUILT_IN = Subject(
     vocab_size=80,
     batches=(1, 4, 16, 64, 128),
     whole_rollout=None,
-    median_tokens=48,
-    most_tokens=400,
+    lengths=Cut(median_tokens=48, most_tokens=400),
     waves=4,
     turns=3,
 )
@@ -76,8 +79,20 @@ CHAIN = Subject(
     vocab_size=SHAPE_60M.vocab_size,
     batches=(1, 8, 64),
     whole_rollout=8,
-    median_tokens=40,
-    most_tokens=192,
+    lengths=Cut(median_tokens=40, most_tokens=192),
     waves=1,
     turns=1,
 )
+WHOLE = Subject(
+    name="60 M parameters, whole rollout",
+    write=write_chain,
+    vocab_size=SHAPE_60M.vocab_size,
+    batches=(64,),
+    whole_rollout=64,
+    lengths=Stretched(mean_tokens=60, longest_over_mean=5.4),
+    waves=1,
+    turns=3,
+    group_size=16,
+    sources=("grouped",),
+)
+"""Four groups with the size and the tail of Seer's Qwen2-VL-72B (arXiv 2511.14617v3, table 3); two minutes alone."""

@@ -33,6 +33,8 @@ class MbaLengths(FixedLength):
     def choose(self, view: StepView, acceptance: Acceptance, cost: MeasuredCost) -> Lengths:
         """See `LengthPolicy.choose`."""
         survival = acceptance.survival
+        if self._mode == "per_cost" and not survival[1]:
+            return Lengths(lengths=np.zeros(view.batch, np.int64))  # no length gains anything: none need be weighed
         if self._mode == "literal":
             survival = np.power(acceptance.mean_conditional, np.arange(self._length + 1), dtype=np.float64)
         best = best_length(view, survival, cost, offered=acceptance.offered, max_length=self._length)

@@ -24,6 +24,10 @@ class ForcedDrafts:
     def begin(self, cost: StepCost) -> None:
         """See `Speculator.begin`."""
 
+    def rests(self) -> bool:
+        """See `Speculator.rests`."""
+        return False
+
     def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
         """See `Speculator.propose`."""
         if not self.length:

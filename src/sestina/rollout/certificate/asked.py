@@ -9,6 +9,9 @@ from sestina.core.ids import RequestId
 from sestina.core.records import ChunkRequest
 from sestina.core.units import TokenArray
 
+OTHER_NOISE = 1 << 30
+"""Added to the numbers of groups: the same prompts with other noise."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:

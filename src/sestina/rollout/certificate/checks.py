@@ -1,20 +1,31 @@
 """What is held against what.
 
 Where a token's bits are the same in any batch, responses must be equal, tokens and logprobs to the last bit: the noise
-is the same (core.noise). Elsewhere sums round differently, and two things must hold. With the same noise, logprobs of
-the tokens that both sides drew after the same text differ little. With other noise, the tokens at some positions come
-from one distribution (Pearson's chi-square test of homogeneity; Agresti, Categorical Data Analysis, section 3.2), to
-which all prompts are pooled: both sides have the same ones, which makes the test err towards passing, never failing.
+is the same (core.noise). Where sums round differently and little (SGLang on a CPU, float32), tokens must be equal, but
+for ties: two tokens whose logprobs and noise add up to the same within the rounding. Elsewhere two things must hold.
+With the same noise, logprobs of the tokens that both sides drew after the same text differ little. With other noise,
+the tokens at some positions come from one distribution (Pearson's chi-square test of homogeneity; Agresti, Categorical
+Data Analysis, section 3.2), to which all prompts are pooled: both sides have the same ones, which makes the test err
+towards passing, never failing.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
 
+from sestina.core.noise import exponentials, request_key
+from sestina.core.records import ChunkRequest
 from sestina.core.units import TokenArray
 from sestina.rollout.certificate.decode import Response
+
+HeldBy: TypeAlias = Literal["bits", "noise", "distributions"]
+"""What both sides have in common: every bit, the noise that tokens are drawn with, or what they are drawn from."""
+
+TIE = 1e-4
+"""Logprobs that differ by no more may have been summed in another order; some twenty times what was measured (0020)."""
 
 LEVEL = 0.001
 """Chance that a test of distributions fails though nothing is wrong, all its positions together."""
@@ -43,6 +54,24 @@ def equal(arm: str, off: Sequence[Response], on: Sequence[Response]) -> Check:
         at = _common(off[wrong[0]].tokens, on[wrong[0]].tokens)
         found = f"{len(wrong)} of {len(off)} responses differ; number {wrong[0]} from token {at} on"
     return Check(arm=arm, name="tokens and logprobs", passed=not wrong, found=found)
+
+
+def equal_but_for_ties(
+    arm: str, off: Sequence[Response], on: Sequence[Response], asked: Sequence[ChunkRequest], *, seed: int
+) -> Check:
+    """Require equal tokens, logprobs within TIE, and a tie where responses part; `asked` [responses] with this seed."""
+    prefixes = _prefixes(off, on)
+    parted = [i for i, (a, b, n) in enumerate(prefixes) if n < max(len(a.tokens), len(b.tokens))]
+    wrong = [i for i in parted if not _is_tie(*prefixes[i], asked[i], seed)]
+    most = max((float(np.abs(a.logprobs[:n] - b.logprobs[:n]).max(initial=0)) for a, b, n in prefixes), default=0.0)
+    tokens = sum(n for _, _, n in prefixes)
+    found = f"{tokens} tokens of {len(off)} responses are equal, {len(parted)} of which part at a tie; "
+    if wrong:
+        found = (
+            f"{len(wrong)} of {len(off)} responses differ; number {wrong[0]} from token {prefixes[wrong[0]][2]} on; "
+        )
+    found += f"logprobs by at most {most:.2g}, allowed {TIE:g}"
+    return Check(arm=arm, name="tokens", passed=not wrong and most <= TIE, found=found)
 
 
 def close(arm: str, off: Sequence[Response], on: Sequence[Response], *, most: float) -> Check:
@@ -84,6 +113,21 @@ def used(arm: str, on: Sequence[Response], *, drafts: bool, chunks: bool) -> lis
 
 def _same(a: Response, b: Response) -> bool:
     return np.array_equal(a.tokens, b.tokens) and np.array_equal(a.logprobs, b.logprobs)
+
+
+def _is_tie(a: Response, b: Response, at: int, asked: ChunkRequest, seed: int) -> bool:
+    """Return whether the tokens at which two responses part are as good as each other under their noise.
+
+    Either side drew the token with the greatest sum of logprob and noise. If no logprob differs by more than TIE, these
+    two sums do not either.
+    """
+    if at == min(len(a.tokens), len(b.tokens)):
+        return False
+    position = len(asked.prompt) + len(asked.generated) + at - 1
+    drawn = [int(side.tokens[at]) for side in (a, b)]
+    arrival = np.log(exponentials(request_key(seed, asked.id), position, max(drawn) + 1))
+    one, other = (float(side.logprobs[at]) - arrival[token] for side, token in zip((a, b), drawn, strict=True))
+    return abs(one - other) <= TIE
 
 
 def _common(a: TokenArray, b: TokenArray) -> int:

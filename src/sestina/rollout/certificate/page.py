@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass
 
-from sestina.rollout.certificate.checks import Check
+from sestina.rollout.certificate.checks import Check, HeldBy
+
+WORDS: dict[HeldBy, str] = {
+    "bits": "equality of every token: bits do not depend on the batch",
+    "noise": "equality of tokens drawn with the same noise, but for ties: last bits depend on the batch",
+    "distributions": "distributions and logprobs",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +19,7 @@ class Certificate:
     tested_model: str
     """Of the side with drafts, chunks and migration; the same, unless another one was asked for."""
     engine: str
-    coupled: bool
-    """Bits do not depend on the batch, so that tokens must be equal."""
+    held_by: HeldBy
     num_prompts: int
     num_samples: int
     max_new_tokens: int
@@ -37,14 +42,13 @@ def page(certificate: Certificate) -> str:
     c = certificate
     failed = sum(not check.passed for check in c.checks)
     verdict = "PASSED" if c.passed else f"FAILED ({failed} of {len(c.checks)} checks)"
-    by = "equality of every token: bits do not depend on the batch" if c.coupled else "distributions and logprobs"
     tested = "" if c.tested_model == c.model else f" against {c.tested_model}"
     return "\n".join([
         f"# Certificate: {verdict}\n",
         f"{c.model}{tested}, {c.engine}; {c.num_prompts} prompts, {c.num_samples} responses each, at most "
         f"{c.max_new_tokens} tokens, chunks of {c.chunk_tokens}.\n",
         f"{c.machine}, commit {c.commit or 'unknown'}, {c.date}.\n",
-        f"Held against plain decoding of whole responses by {by}.\n",
+        f"Held against plain decoding of whole responses by {WORDS[c.held_by]}.\n",
         "| on | check | verdict | found |",
         "|---|---|---|---|",
         *(f"| {k.arm} | {k.name} | {'passed' if k.passed else 'FAILED'} | {k.found} |" for k in c.checks),

@@ -55,13 +55,17 @@ class QuantizedSpeculator:
         self._decisions.begin(self._cost)
         self._sources.begin()
 
+    def rests(self) -> bool:
+        """See `Speculator.rests`."""
+        resting = self._decisions.rests()
+        if resting:
+            self._sources.rest()
+        return resting
+
     def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
         """See `Speculator.propose`; writes provisional KV."""
         began_s = time.perf_counter()
         plan = self._decisions.plan(table, slots, most)
-        if plan is None:
-            self._sources.rest()
-            return None
         lengths = plan.lengths.astype(np.int32)
         drafts = self._draft(table, slots, self._host.reserve(lengths)) if plan.speculate else None
         self._spent_s = time.perf_counter() - began_s

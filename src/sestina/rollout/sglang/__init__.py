@@ -7,6 +7,7 @@ client.py   the HTTP calls, each with its status checked
 wire.py     a chunk as SGLang's request; no I/O
 reply.py    SGLang's reply as a result; no I/O
 drafting.py  what a server that drafts is told
+counted.py  what it has counted of its drafts
 relay.py    weights: from this rank to the processes of its server
 
 What runs inside the server is sestina.sglang_plugin.

@@ -12,6 +12,7 @@ import msgspec
 
 from sestina.core.errors import EngineError
 from sestina.core.units import Seconds
+from sestina.rollout.sglang.counted import Counted
 
 _KEPT_S: Seconds = 2.0
 """An idle connection is used again for this long: SGLang closes it after 5 s, which is not seen while nothing runs."""
@@ -29,6 +30,14 @@ class ServerInfo(msgspec.Struct):
     version: str
     max_total_num_tokens: int
     page_size: int
+
+
+class _State(msgspec.Struct):
+    sestina_drafts: Counted
+
+
+class _States(msgspec.Struct):
+    internal_states: list[_State]
 
 
 class ServerLoad(msgspec.Struct):
@@ -96,6 +105,11 @@ class SGLangClient:
     async def info(self, limit_s: Seconds) -> ServerInfo:
         """Return capacity and version."""
         return self._decode(await self._call("GET", "/server_info", limit_s), ServerInfo, "/server_info")
+
+    async def counted(self, limit_s: Seconds) -> list[Counted]:
+        """Return what each of its schedulers has counted of drafts since the start; it must be one that drafts."""
+        states = self._decode(await self._call("GET", "/server_info", limit_s), _States, "/server_info")
+        return [state.sestina_drafts for state in states.internal_states]
 
     async def load(self, limit_s: Seconds) -> ServerLoad:
         """Return how busy it is."""

@@ -22,10 +22,12 @@ from sestina.models.weights import check_tensors
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.engine import Interruption, check_chunk
 from sestina.rollout.sglang.calls import Calls, Flight
+from sestina.rollout.sglang.counted import ServerTally
 from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.keeper import Keeper
 from sestina.rollout.sglang.tally import Tally
 from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.desk import DraftDesk
 
 
 class SGLangEngine:
@@ -42,6 +44,7 @@ class SGLangEngine:
         seed: int,
         stop_token: int,
         draft: DraftConfig | None = None,
+        desk: DraftDesk | None = None,
         interruption: Interruption = "refuse",
     ) -> None:
         drafts = draft and ServerDrafts(config=draft, max_context_tokens=max_context_tokens, stop_token=stop_token)
@@ -62,6 +65,9 @@ class SGLangEngine:
             raise
         self._calls = Calls(self._keeper, seed=seed, stop_token=stop_token, silence_s=config.silence_s)
         self._looking: asyncio.Task[None] | None = None
+        if desk and drafts:
+            take = self._keeper.take_counted
+            desk.tally = ServerTally(desk.counts, lambda: self._loop.run_until_complete(take()))
 
     @property
     def version(self) -> Version | None:

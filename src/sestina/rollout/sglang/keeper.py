@@ -16,6 +16,7 @@ from sestina.core.errors import EngineError, RunError
 from sestina.core.units import Seconds, Version
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.sglang.client import ServerLoad, ServerLostError
+from sestina.rollout.sglang.counted import Counted
 from sestina.rollout.sglang.disk import send_by_disk
 from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.life import Life
@@ -102,6 +103,15 @@ class Keeper:
             elif life is self.life and life.process.exit_code is None:
                 _log.warning("SGLang has not answered for %g s", self._config.silence_s)
                 life.process.kill()
+
+    async def take_counted(self) -> Counted | None:
+        """Return what the server has counted of drafts since the last call; None when it is lost, and that with it."""
+        life = await self.ready()
+        try:
+            return await life.take_counted(self._config.silence_s)
+        except ServerLostError as error:
+            _log.warning("what SGLang has counted of its drafts is lost: %s", error)
+            return None
 
     async def end(self) -> None:
         """End the server; calls under way fail."""

@@ -10,6 +10,7 @@ from sestina.core.units import Seconds
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.sglang import SUPPORTED
 from sestina.rollout.sglang.client import ServerInfo, SGLangClient
+from sestina.rollout.sglang.counted import Counted, since, total
 from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.relay import Relay, open_relay
 from sestina.rollout.sglang.server import ServerProcess
@@ -27,6 +28,7 @@ class Life:
         self.info = info
         self.relay = relay
         """None where weights go by disk."""
+        self._counted: Counted | None = None
 
     @classmethod
     async def begin(cls, config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, log: Path) -> "Life":
@@ -47,6 +49,12 @@ class Life:
                 raise EngineError(f"{late}; {process.last_words()}") from None
             started.pop_all()  # they end with this life from here on
         return cls(process, client, info, relay)
+
+    async def take_counted(self, limit_s: Seconds) -> Counted:
+        """Return what it has counted of its drafts since the last call; raises ServerLostError."""
+        now, before = total(await self.client.counted(limit_s)), self._counted
+        self._counted = now
+        return since(before, now)
 
     async def end(self) -> None:
         """End the server; calls under way fail."""

@@ -58,11 +58,15 @@ class Decisions:
         self._policy.begin_rollout()
         self._drafted = self._accepted = 0
 
-    def plan(self, table: SlotTable, slots: IntArray, most: IntArray) -> StepPlan | None:
-        """Decide on drafts of at most `most` [N] tokens for the requests in these rows [N]; None while at rest."""
-        if self._rest:
-            self._rest -= 1
-            return None
+    def rests(self) -> bool:
+        """Whether the next step is not decided about; mutates: that step has then passed."""
+        if not self._rest:
+            return False
+        self._rest -= 1
+        return True
+
+    def plan(self, table: SlotTable, slots: IntArray, most: IntArray) -> StepPlan:
+        """Decide on drafts of at most `most` [N] tokens for the requests in these rows [N]."""
         began_s = time.perf_counter()
         self._meet(table, slots)
         view = StepView(

@@ -80,14 +80,24 @@ class Sources:
 
     def count(self, table: SlotTable, outcome: Outcome, planned: Planned | None, spent_s: Seconds) -> None:
         """Take in what a step came to; `planned` is None when it was not decided about. Evaluation is not counted."""
-        resting, self._resting = self._resting, False
+        if self._resting:
+            self._count_rest(table, outcome)
+        else:
+            self._count_step(table, outcome, planned, spent_s)
+
+    def _count_rest(self, table: SlotTable, outcome: Outcome) -> None:
+        """Most steps rest, and counting them is to cost little: one request says whether all are evaluated."""
+        self._resting = False
+        slots = outcome.step.requests
+        if len(slots) and table.groups[slots[0]] < EVAL_GROUPS:
+            self._tally.step_s += outcome.seconds
+            self._tally.steps["rest"] += 1
+
+    def _count_step(self, table: SlotTable, outcome: Outcome, planned: Planned | None, spent_s: Seconds) -> None:
         slots, drafts, verified = outcome.step.requests, outcome.step.drafts, outcome.verified
-        if not (table.groups[slots[:1] if resting else slots] < EVAL_GROUPS).any():  # most steps rest: they cost little
+        if not (table.groups[slots] < EVAL_GROUPS).any():
             return
         self._tally.step_s += outcome.seconds
-        if resting:
-            self._tally.steps["rest"] += 1
-            return
         if planned is not None:
             self._tally.steps[planned[1].reason] += 1
             self._tally.draft_s += spent_s

@@ -13,7 +13,7 @@ from sestina.rollout.step import Step
 from sestina.rollout.verify import Verified
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # made in every step; a frozen one takes three times as long to make
 class Outcome:
     """What a step came to."""
 
@@ -28,6 +28,10 @@ class Speculator(Protocol):
 
     def begin(self, cost: StepCost) -> None:
         """Weights are there; with the first ones, `cost` is what a step takes. Forgets all responses."""
+        ...
+
+    def rests(self) -> bool:
+        """Whether the next step that decodes passes without being asked about; mutates: that step has then passed."""
         ...
 
     def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:

@@ -72,15 +72,19 @@ class SuffixSpeculator:
         self._sources.begin()
         self._forget()
 
+    def rests(self) -> bool:
+        """See `Speculator.rests`."""
+        if self._full or not self._decisions.rests():
+            return False
+        self._sources.rest()
+        return True
+
     def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
         """See `Speculator.propose`."""
         if self._full:
             return None
         began_s = time.perf_counter()
         plan = self._decisions.plan(table, slots, most)
-        if plan is None:
-            self._sources.rest()
-            return None
         drafts = self._carry_out(plan, table, slots, most) if plan.speculate else None
         self._spent_s = time.perf_counter() - began_s
         return drafts
@@ -122,16 +126,24 @@ class SuffixSpeculator:
     def _settle(self) -> None:
         """Give the index what left since it was asked last."""
         for request, known, done in self._left:
+            if done and self._config.source == "self":
+                self._end(request.id)  # nobody drafts from it
+                continue
             text = self._text(request.id, request.prompt, known[len(request.prompt) :])
             rest = known[len(request.prompt) + text.num_tokens :]
             self._index.append(np.array([text.handle]), np.array([text.num_tokens]), np.array([0, len(rest)]), rest)
             text.num_tokens += len(rest)
             # With draft servers its next chunk may be another instance's, and come back with what was said there.
             if done or self._shared:
-                self._index.stop_request(text.handle)
-                self._entered[self._handles == text.handle] = _NOBODY
-                del self._texts[request.id]
+                self._end(request.id)
         self._left.clear()
+
+    def _end(self, id: RequestId) -> None:
+        """Nothing is added to a text any more, if it was begun."""
+        text = self._texts.pop(id, None)
+        if text is not None:
+            self._index.stop_request(text.handle)
+            self._entered[self._handles == text.handle] = _NOBODY
 
     def _give_up(self, error: IndexFullError) -> None:
         """Draft no more until there are new weights, which empty the index."""

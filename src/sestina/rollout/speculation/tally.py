@@ -59,17 +59,20 @@ class Tally:
 
     def take(self) -> DraftTally:
         """Return what has been counted since the last call."""
-        sources = {name: self._of(i) for i, name in enumerate(self._sources)}
-        taken = DraftTally(
-            sources=sources,
+        taken = self.told()
+        self._begin()
+        return taken
+
+    def told(self) -> DraftTally:
+        """Return the same, and count on."""
+        return DraftTally(
+            sources={name: self._of(i) for i, name in enumerate(self._sources)},
             steps=dict(self.steps),
             draft_s=self.draft_s,
             step_s=self.step_s,
             histories=self.histories,
             histories_dropped=self.histories_dropped,
         )
-        self._begin()
-        return taken
 
     def _of(self, source: int) -> SourceTally:
         return SourceTally(

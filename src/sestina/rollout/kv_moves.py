@@ -125,8 +125,9 @@ class KvMoves:
 
     def stored(self) -> list[tuple[Job, Finish]]:
         """Return the chunks whose results can leave."""
-        done = [(job, end, *future.result()) for job, (end, future) in self._storing.items() if future.done()]
-        for job, _, stored, seconds in done:
+        done = [(job, finish) for job, (finish, future) in self._storing.items() if future.done()]
+        for job, _ in done:
+            stored, seconds = self._storing[job][1].result()
             del self._storing[job]
             job.kv = replace(
                 job.kv,
@@ -136,7 +137,7 @@ class KvMoves:
                 evicted=stored.evicted,
                 seconds=job.kv.seconds + seconds,
             )
-        return [(job, end) for job, end, *_ in done]
+        return done
 
     def wait(self) -> None:
         """Return when a chunk may have come, or after a moment."""

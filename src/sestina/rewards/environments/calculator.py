@@ -10,7 +10,10 @@ MAX_CHARACTERS = 200
 MAX_DIGITS = 30
 """Of a number, a value on the way or the result; beyond them there is no answer."""
 
-_TAIL = re.compile(r"[0-9+*\- ]*\Z")
+_TAIL = re.compile(r"[0-9+*\-./%^(), ]*\Z")
+"""What may belong to an expression: half of one, as 5+1 is of 1.5+1, would have another value."""
+_LEAD = re.compile(r"\A[.,)%]*\s+")
+"""The end of a clause before the expression."""
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -30,7 +33,7 @@ def calculate(text: str, *, modulus: int = 0) -> str:
         '1'
     """
     found = _TAIL.search(text)
-    expression = found[0].strip() if found else ""
+    expression = _LEAD.sub("", found[0]).strip() if found else ""
     if not expression or len(expression) > MAX_CHARACTERS:
         return ""
     try:

@@ -10,7 +10,7 @@ from sestina.controller.plan import planner_of
 from sestina.policies.events import Observed, TurnEnded
 from sestina.telemetry.journal import read_journal
 from sestina.telemetry.replay import replay
-from tests.integration.worlds import ROOT, SLOWLY, finish, train, training, wait_for
+from tests.integration.worlds import ROOT, SLOWLY, finish, halfway, train, training, wait_for
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -64,11 +64,13 @@ def test_another_scheduler_draws_the_same_tokens_and_trains_the_same_weights(tmp
 def test_a_stop_in_the_middle_of_a_rollout_loses_no_token(tmp_path, divided):
     slowly = {key.replace("__", "."): value for key, value in SLOWLY.items()}
     with training(tmp_path / "run", MODEL, BASE, **{**CHANGES, **slowly}) as (process, run):
-        wait_for(process, run, lambda status: status.step >= 1)
+        wait_for(process, run, lambda status: halfway(status.phase))
         process.send_signal(signal.SIGINT)
         finish(process, run)
     assert run.code == 0, run.output
+    assert "tokens of step 1 are kept" in run.output
     again = train(tmp_path / "run", MODEL, BASE, **CHANGES)
     assert again.code == 0, again.output
+    assert again.metric("rollout/restored_tokens")[0] > 0
     assert again.metric("rollout/tokens_crc32") == divided.metric("rollout/tokens_crc32")
     assert again.model(2) == divided.model(2)

@@ -114,7 +114,7 @@ def test_a_tool_that_hangs_is_ended():
     [
         ("nowhere_at_all:f", "environment.path: 'nowhere_at_all:f': module 'nowhere_at_all' not found"),
         ("math", "environment.path: 'math': expected 'package.module:name'"),
-        (f"{MODULE}:countin", "did you mean 'counting'?"),
+        (f"{MODULE}:count_ing", "did you mean 'counting'?"),
         (
             "json:dumps",
             "environment.path: 'json:dumps' is called with prompt, response, label, meta: missing a required",

@@ -15,13 +15,14 @@ from sestina.core.records import NO_TURN
 from sestina.data.prompt import Prompt
 from sestina.data.sums import ALPHABET
 from sestina.models.tokenizer import Tokenizer, write_character_tokenizer
-from sestina.policies.events import BatchOffered, Observed, TurnEnded
+from sestina.policies.events import BatchOffered, Dispatch, Observed, TurnEnded
 from sestina.policies.planner import build_planner
 from sestina.rewards.environments.config import NO_ENVIRONMENT
 from sestina.telemetry.journal import Journal, read_journal
 from sestina.telemetry.replay import replay
 from tests.conftest import lively_weights, make_shape
 from tests.unit.controller.local import LocalRanks, make_driver
+from tests.unit.controller.test_batch import chunk
 from tests.unit.rewards.test_environments import calculator, tool
 
 SHAPE = make_shape(vocab_size=70)
@@ -161,6 +162,23 @@ def test_a_long_answer_is_cut_and_one_without_room_ends_the_response(tmp_path, t
     full = [sample for sample in short if sample.parts[-1].tokens[-1] == TURN and sample.finish == "length"]
     assert any(sample.num_tokens < 24 for sample in full)
     assert all(sample.num_tokens <= 24 and sample.reward >= 0 for sample in short)
+
+
+@pytest.mark.parametrize(("room", "observed"), [(1, None), (2, None), (3, 2)])
+def test_an_answer_has_to_leave_room_for_a_token(tokenizer, room, observed):
+    """The tool answers with the eleven characters' number, two digits."""
+
+    async def answered(sample):
+        async with open_turns(tool("counting"), tokenizer, 60.0) as turns:
+            return await turns.answer(sample)
+
+    [sample, *_] = offered(max_new_tokens=11 + room).samples(0.0)
+    sample.start(Dispatch(request=sample.id, instance=0, max_tokens=11, reason="bound"), now=0.0)
+    sample.absorb(chunk(sample.id, [TURN] * 11, finish="turn", end_s=1.0), ahead_s=0.0, now=1.0)
+    event = asyncio.run(answered(sample))
+    assert event == Observed(request=sample.id, observed_tokens=observed or 0, done=observed is None)
+    assert sample.finish == ("length" if observed is None else "turn")
+    assert tokenizer.decode(sample.tokens[11:]) == ("" if observed is None else "11")
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,18 @@ def advantages(
     rewards: Float[Tensor, " n"],
     groups: Int[Tensor, " n"],
     lengths: Int[Tensor, " n"],
+    drawn: Int[Tensor, " n"],
     max_tokens: int,
 ) -> Advantages:
-    """Return the advantages of N samples; `lengths` of their responses, which may have `max_tokens`."""
+    """Return the advantages of N samples.
+
+    `lengths` are those of their responses, which may have `max_tokens`; of these tokens the model drew `drawn`.
+    """
     match config:
         case GRPOConfig() | GSPOConfig():
             return group_advantages(rewards, groups, config.advantage_scale)
         case PPOConfig():
-            return batch_advantages(rewards, groups, lengths)
+            return batch_advantages(rewards, groups, drawn)
         case RLOOConfig():
             return leave_one_out_advantages(rewards, groups)
         case DAPOConfig():

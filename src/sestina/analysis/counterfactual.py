@@ -55,7 +55,14 @@ def counterfactual(run: Run, step: int, other: SchedulerKind = "context") -> Cou
 
 
 def work_of(run: Run, step: int) -> Work:
-    """Return the batch of a step; raises DataError when the journal lacks it whole, or when steps overlap."""
+    """Return the batch of a step; raises DataError when the journal lacks it whole, or when steps overlap.
+
+    Also when the responses had turns.
+    """
+    if run.config.environment.kind != "none":
+        raise DataError(
+            f"{run.path}: its responses waited for an environment, which no other scheduler is foretold with"
+        )
     first = run.rows_of(step)[0][0]
     # A run that was killed within the step has offered its batch before, and not heard the end of it.
     for segment in reversed(run.journal() if run.config.run.mode == "sync" else []):

@@ -43,6 +43,7 @@ FREE = {
     "rollout.engine.max_restarts": "ends a run, and changes nothing before",
     "draft": "drafts change no token, but for those of HELD",
     "reward.num_workers": "a reward depends on its response alone",
+    "environment.num_workers": "an answer depends on its response alone",
     "reward.isolation": "keeps a program in, and changes nothing it computes",
     "reward.url": "where rewards are asked for, not by what",
     "reward.key_env": "as reward.url",

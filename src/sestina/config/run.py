@@ -14,6 +14,7 @@ from sestina.data.config import DataConfig
 from sestina.models.config import ModelConfig
 from sestina.replay.config import AsyncConfig
 from sestina.rewards.config import RewardConfig
+from sestina.rewards.environments.config import NO_ENVIRONMENT, EnvironmentConfig
 from sestina.rollout.config import RolloutConfig
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.telemetry.config import TelemetryConfig
@@ -82,6 +83,8 @@ class RunConfig:
     eval: EvalConfig
     deadlines: DeadlinesConfig
     telemetry: TelemetryConfig
+    environment: EnvironmentConfig = NO_ENVIRONMENT
+    """What answers between a model's turns."""
     cluster: ClusterConfig | None = None
     """Where a job's ranks go; None: all on the machine that starts them."""
     sim: SimConfig | None = None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sestina.controller.sample import Sample
+from sestina.core.records import NO_TURN
 from sestina.core.units import Seconds
 from sestina.rewards.outcome import Outcome
 from sestina.telemetry.traces import ChunkRow, tail_start
@@ -28,6 +29,7 @@ def to_batch(samples: Sequence[Sample], *, mixed: bool = False) -> SampleBatch:
         rewards=np.array([sample.reward for sample in samples], np.float32),
         versions=np.concatenate([sample.versions for sample in samples]) if mixed else None,
         kept_kv=np.concatenate([sample.kept_kv for sample in samples]) if mixed else None,
+        drawn=np.concatenate([s.drawn for s in samples]) if any(s.observations for s in samples) else None,
     )
 
 
@@ -58,6 +60,8 @@ def rollout_metrics(samples: Sequence[Sample]) -> dict[str, float]:
         "tokens_crc32": zlib.crc32(np.concatenate([sample.tokens for sample in samples]).tobytes()),
     }
     metrics |= _reward_metrics([sample.outcome for sample in samples if sample.outcome is not None])
+    if any(sample.turn_token != NO_TURN for sample in samples):
+        metrics |= _turn_metrics(samples)
     return {f"rollout/{name}": float(value) for name, value in metrics.items()} | _draft_metrics(chunks)
 
 
@@ -72,6 +76,23 @@ def _reward_metrics(outcomes: Sequence[Outcome]) -> dict[str, float]:
         "reward_s/p99": float(np.quantile(took_s, 0.99)),
         **{f"reward_{kind}": kinds[kind] for kind in ("raised", "timeout", "died")},
         **{f"reward_noted/{note}": count for note, count in sorted(notes.items())},
+    }
+
+
+def _turn_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Return how often the environment was asked, what it answered, and how long responses waited for it."""
+    seen = [observation for sample in samples for observation in sample.observations]
+    waited_s = [observation.waited_s for observation in seen] or [math.nan]
+    return {
+        "turns/mean": float(np.mean([len(sample.observations) + 1 for sample in samples])),
+        "turns/max": max(len(sample.observations) + 1 for sample in samples),
+        "observed_tokens": sum(len(observation.tokens) for observation in seen),
+        "observations": len(seen),
+        "observations_empty": sum(not len(observation.tokens) for observation in seen),
+        "observations_cut": sum(observation.cut for observation in seen),
+        "pause_s/p50": float(np.quantile(waited_s, 0.5)),
+        "pause_s/p99": float(np.quantile(waited_s, 0.99)),
+        "environment_failures": sum(sample.finish == "turn" for sample in samples),
     }
 
 

@@ -1,19 +1,21 @@
 """The real driver of the planner: carries out its commands, tells it what happened, writes both down.
 
 offer -> Dispatch -> chunk runs -> ChunkFinished -> Reward -> SampleRewarded -> ReleaseBatch
+                               -> TurnEnded -> Observe -> Observed -> Dispatch
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
 from sestina.controller.offer import Offer
 from sestina.controller.ranks import Ranks
 from sestina.controller.sample import Sample
+from sestina.controller.turns import Turns
 from sestina.controller.unfinished import KeptSample, take_up
 from sestina.core.errors import DeadlineError, EngineError
 from sestina.core.ids import EVAL_GROUPS, GroupId, RequestId
@@ -25,9 +27,11 @@ from sestina.policies.events import (
     Dispatch,
     Event,
     InstanceUp,
+    Observe,
     ReleaseBatch,
     Reward,
     SampleRewarded,
+    TurnEnded,
 )
 from sestina.policies.planner import RolloutPlanner
 from sestina.rewards import messages as rewards
@@ -73,14 +77,19 @@ class RolloutDriver:
         stall_s: Seconds,
         on_dispatch: Callable[[InstanceId, Sample], None] = lambda *_: None,
         foretell: bool = False,
+        turns: Turns | None = None,
     ) -> None:
-        """`on_dispatch` is told of every chunk that leaves; `foretell`: tell the instances what comes next."""
+        """`on_dispatch` is told of every chunk that leaves; `foretell`: tell the instances what comes next.
+
+        `turns`: what answers between turns; None when the responses have none.
+        """
         self._planner = planner
         self._pool = pool
         self._journal = journal
         self._tokenizer = tokenizer
         self._tasks = tasks
-        self._stall_s = stall_s
+        self._turns = turns
+        self._stall_s = stall_s + (0.0 if turns is None else turns.timeout_s)
         self._foretell_at_s: Seconds = 0.0 if foretell else float("inf")
         self._ranks = ranks
         self._on_dispatch = on_dispatch
@@ -93,6 +102,7 @@ class RolloutDriver:
         self._abandoned = self._telling = False
         self._events: deque[Event] = deque()
         self._scoring: set[asyncio.Task[None]] = set()
+        """Waiting for a reward, or for an environment."""
         self._ahead_s: dict[InstanceId, Seconds] = {}
         """Controller's clock minus each instance's, by the fastest message so far."""
         self.version: Version = 0
@@ -172,6 +182,10 @@ class RolloutDriver:
         self._samples[result.id].absorb(result, ahead_s=ahead_s, now=now)
         if result.id.group < EVAL_GROUPS:
             self.generated_tokens += len(result.tokens)
+        if result.finish == "turn":
+            produced = len(result.tokens)
+            self._tell(TurnEnded(request=result.id, instance=message.instance, produced_tokens=produced))
+            return
         self._end_chunk(
             result.id,
             message.instance,
@@ -269,10 +283,12 @@ class RolloutDriver:
                 self._on_dispatch(command.instance, sample)
             case Reward() if command.request.group in self._dropped:
                 self._tell(SampleRewarded(request=command.request))
+            case Observe():
+                self._later(self._observe(self._samples[command.request]))
+            case Reward() if self._samples[command.request].outcome is not None:  # its environment has failed
+                self._tell(SampleRewarded(request=command.request))
             case Reward():
-                task = self._tasks.create_task(self._score(self._samples[command.request]))
-                self._scoring.add(task)
-                task.add_done_callback(self._scoring.discard)
+                self._later(self._score(self._samples[command.request]))
             case ReleaseBatch():
                 batch = self._batches.pop(command.batch)
                 for sample in batch.samples:
@@ -283,6 +299,15 @@ class RolloutDriver:
                     batch.on_release()
             case _:
                 assert_never(command)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks.create_task(work)
+        self._scoring.add(task)
+        task.add_done_callback(self._scoring.discard)
+
+    async def _observe(self, sample: Sample) -> None:
+        assert self._turns is not None, f"request {sample.id} ended a turn, and nothing is there to answer"
+        self._tell(await self._turns.answer(sample))
 
     async def _score(self, sample: Sample) -> None:
         tokens = sample.tokens

@@ -14,6 +14,7 @@ from sestina.core.noise import derive
 from sestina.data.cursor import Cursor, CursorState
 from sestina.data.prompt import Prompt
 from sestina.data.prompt_set import digest
+from sestina.rewards.environments.config import NoEnvironmentConfig
 
 _PROMPT_ORDER = 1
 """Name, below the run's seed, of the key that orders prompts."""
@@ -97,7 +98,7 @@ class Feed:
         return self._offer(step, groups, self._config.algorithm.group_size, self._config.rollout.temperature)
 
     def _offer(self, step: int, groups: tuple[tuple[int, Prompt], ...], num_samples: int, temperature: float) -> Offer:
-        max_new_tokens = self._config.rollout.max_new_tokens
+        max_new_tokens, environment = self._config.rollout.max_new_tokens, self._config.environment
 
         def of(recorded: RecordedLengths) -> tuple[tuple[RecordedLength, ...], ...]:
             return tuple(recorded.of(step, group, num_samples, len(prompt.tokens)) for group, prompt in groups)
@@ -110,4 +111,6 @@ class Feed:
             num_samples=num_samples,
             max_new_tokens=max_new_tokens,
             temperature=temperature,
+            turn_token=self._materials.turn_token,
+            max_turns=1 if isinstance(environment, NoEnvironmentConfig) else environment.max_turns,
         )

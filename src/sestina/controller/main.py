@@ -21,6 +21,7 @@ from sestina.controller.run_dir import JOURNAL, STATUS, STOP, RunDir
 from sestina.controller.session import Session
 from sestina.controller.start import Start, plan
 from sestina.controller.stop import StopRequest
+from sestina.controller.turns import open_turns
 from sestina.core.errors import SestinaError
 from sestina.rewards.pool import RewardPool
 from sestina.telemetry.journal import Journal
@@ -72,7 +73,11 @@ async def _control(
 ) -> None:
     start = plan(run_dir, config)
     materials = await asyncio.to_thread(prepare, config)
-    async with RewardPool(config.reward, start_limit_s=config.deadlines.start_s) as pool:
+    start_s = config.deadlines.start_s
+    async with (
+        RewardPool(config.reward, start_limit_s=start_s) as pool,
+        open_turns(config.environment, materials.tokenizer, start_s) as turns,
+    ):
         with ExitStack() as stack:
             metrics = _open_metrics(config, run_dir, start)
             stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
@@ -93,6 +98,7 @@ async def _control(
                 tasks=tasks,
                 stall_s=config.deadlines.silence_s + config.reward.timeout_s,
                 **({} if histories is None else {"on_dispatch": histories.dispatched}),
+                turns=turns,
                 foretell=config.rollout.kv_pool.kind != "none",
             )
             session = Session(

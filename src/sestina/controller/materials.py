@@ -7,6 +7,7 @@ from typing import assert_never
 from sestina.config.run import RunConfig
 from sestina.controller.recorded import RecordedLengths
 from sestina.core.errors import AbsentError, ConfigError
+from sestina.core.records import NO_TURN
 from sestina.data.config import DataConfig, FilesConfig, SumsConfig
 from sestina.data.prompt import Prompt, RawPrompt
 from sestina.data.prompt_set import encode, read_file
@@ -30,6 +31,8 @@ class Materials:
     """What responses are held to."""
     known_lengths: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Of what prompts were answered in an earlier run."""
+    turn_token: int = NO_TURN
+    """Ends a model's turn; none where there is no environment."""
 
 
 def raw_prompts(config: DataConfig, seed: int) -> tuple[list[RawPrompt], list[RawPrompt]]:

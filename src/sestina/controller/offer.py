@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sestina.controller.recorded import RecordedLength
 from sestina.controller.sample import Sample
 from sestina.core.ids import GroupId, RequestId
+from sestina.core.records import NO_TURN
 from sestina.core.units import Seconds, Version
 from sestina.data.prompt import Prompt
 from sestina.policies.events import BatchOffered, Begun, GroupSpec
@@ -23,6 +24,9 @@ class Offer:
     num_samples: int
     max_new_tokens: int
     temperature: float
+    turn_token: int = NO_TURN
+    max_turns: int = 1
+    """As in `Sample`."""
     histories: tuple[tuple[int, ...], ...] = ()
     """Lengths of what each group's prompt was answered in the last epoch; empty: of none."""
     beta: float = 1.0
@@ -74,6 +78,8 @@ class Offer:
             # One that was cut short does not end before its limit, which is where it was cut.
             stop_at=0 if forced is None else forced.tokens + (not forced.stopped),
             temperature=self.temperature,
+            turn_token=self.turn_token,
+            max_turns=self.max_turns,
             offered_s=now,
             least_version=self.version,
         )

@@ -16,6 +16,7 @@ from sestina.config.schema import shown
 from sestina.controller.last_lengths import earlier_lengths
 from sestina.controller.materials import Materials, encoded, raw_prompts
 from sestina.controller.recorded import forced_lengths, recorded_lengths
+from sestina.controller.turns import turn_token_of
 from sestina.controller.unsupported import unsupported
 from sestina.core.errors import AbsentError, ConfigError, UserError
 from sestina.kvpool.config import KvPoolConfig, LocalKvPoolConfig, MooncakeKvPoolConfig
@@ -25,6 +26,7 @@ from sestina.models.files import check_files
 from sestina.models.shape import ModelShape, read_shape
 from sestina.models.tokenizer import Tokenizer
 from sestina.rewards.rules import check as check_reward
+from sestina.rewards.rules import check_environment
 from sestina.rollout.calibration.file import cost_for
 from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
 
@@ -79,6 +81,8 @@ def inspect(config: RunConfig) -> Preflight:
         config = problems.fill(config, shape)
         problems.of(_calibration_fits, config, shape)
     problems.of(check_reward, config.reward)
+    problems.of(check_environment, config.environment)
+    turn_token = None if tokenizer is None else problems.of(turn_token_of, config.environment, tokenizer)
     raw = problems.of(raw_prompts, config.data, config.seed)
     prompts = None if raw is None or tokenizer is None else problems.of(encoded, config, *raw, tokenizer)
     lengths, forced = problems.of(recorded_lengths, config), problems.of(forced_lengths, config)
@@ -91,6 +95,7 @@ def inspect(config: RunConfig) -> Preflight:
         and lengths
         and forced
         and known is not None
+        and turn_token is not None
         and not (problems.wrong or problems.absent)
     ):
         materials = Materials(
@@ -101,6 +106,7 @@ def inspect(config: RunConfig) -> Preflight:
             lengths=lengths,
             forced=forced,
             known_lengths=known,
+            turn_token=turn_token,
         )
     return Preflight(
         config=config,

@@ -6,8 +6,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sestina.controller.observation import Observation, woven
 from sestina.core.ids import EVAL_GROUPS, RequestId
-from sestina.core.records import ChunkRequest, ChunkResult, VersionSpan
+from sestina.core.records import NO_TURN, ChunkRequest, ChunkResult, VersionSpan
 from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray, Version
 from sestina.data.prompt import Prompt
 from sestina.policies.events import Dispatch
@@ -16,6 +17,8 @@ from sestina.telemetry.traces import ChunkRow, RequestRow
 
 VersionArray: TypeAlias = npt.NDArray[np.int32]
 _NO_TOKENS: TokenArray = np.zeros(0, np.int32)
+_NO_LOGPROBS: LogprobArray = np.zeros(0, np.float32)
+_NOT_DRAWN: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,9 +33,14 @@ class Sample:
     offered_s: Seconds
     stop_at: int = 0
     """As in `ChunkRequest`."""
+    turn_token: int = NO_TURN
+    """Drawing it has an environment go on with the response."""
+    max_turns: int = 1
+    """The model's; the last one is not answered."""
     least_version: Version | None = None
     """Weights that draw it, or newer ones; None: those that are there."""
     parts: list[ChunkResult] = field(default_factory=list[ChunkResult])
+    observations: list[Observation] = field(default_factory=list[Observation])
     chunks: list[ChunkRow] = field(default_factory=list[ChunkRow])
     outcome: Outcome | None = None
     rewarded_s: Seconds = 0.0
@@ -42,13 +50,28 @@ class Sample:
 
     @property
     def tokens(self) -> TokenArray:
-        """[response tokens] so far."""
-        return np.concatenate([part.tokens for part in self.parts]) if self.parts else _NO_TOKENS
+        """[response tokens] so far, observed ones included."""
+        return woven([part.tokens for part in self.parts], self.observations, lambda seen: seen.tokens, _NO_TOKENS)
 
     @property
     def logprobs(self) -> LogprobArray:
-        """[response tokens] as sampled."""
-        return np.concatenate([part.logprobs for part in self.parts])
+        """[response tokens] as sampled; 0 where they were observed."""
+        return woven(
+            [part.logprobs for part in self.parts],
+            self.observations,
+            lambda seen: np.zeros(len(seen.tokens), np.float32),
+            _NO_LOGPROBS,
+        )
+
+    @property
+    def drawn(self) -> npt.NDArray[np.bool_]:
+        """[response tokens] whether the model drew each; the others were observed."""
+        return woven(
+            [np.ones(len(part.tokens), np.bool_) for part in self.parts],
+            self.observations,
+            lambda seen: np.zeros(len(seen.tokens), np.bool_),
+            _NOT_DRAWN,
+        )
 
     @property
     def spans(self) -> list[VersionSpan]:
@@ -57,18 +80,34 @@ class Sample:
 
     @property
     def versions(self) -> VersionArray:
-        """[response tokens] weights that drew each."""
+        """[drawn tokens] weights that drew each."""
         return np.repeat([s.version for s in self.spans], [s.num_tokens for s in self.spans]).astype(np.int32)
 
     @property
     def kept_kv(self) -> npt.NDArray[np.bool_]:
-        """[response tokens] whether each was drawn over keys and values of older weights."""
+        """[drawn tokens] whether each was drawn over keys and values of older weights."""
         return np.repeat([s.kept_kv for s in self.spans], [s.num_tokens for s in self.spans])
 
     @property
     def num_tokens(self) -> int:
-        """Length of the response so far."""
+        """Length of the response so far, observed tokens included."""
+        return self.num_drawn + sum(len(seen.tokens) for seen in self.observations)
+
+    @property
+    def num_drawn(self) -> int:
+        """Tokens that the model drew."""
         return sum(len(part.tokens) for part in self.parts)
+
+    @property
+    def room(self) -> int:
+        """Tokens that the response may still grow by."""
+        return self.max_new_tokens - self.num_tokens
+
+    @property
+    def paused(self) -> bool:
+        """Whether a turn has ended and nothing has come of it yet."""
+        answered = bool(self.observations) and self.observations[-1].after == len(self.parts)
+        return bool(self.parts) and self.finish == "turn" and not answered and self.outcome is None
 
     @property
     def reward(self) -> float:
@@ -82,8 +121,8 @@ class Sample:
 
     @property
     def complete(self) -> bool:
-        """Whether no token is missing."""
-        return bool(self.parts) and self.finish in ("stop", "length")
+        """Whether no token is missing, or none will follow since the environment has failed."""
+        return bool(self.parts) and (self.finish in ("stop", "length") or self.outcome is not None)
 
     @property
     def finish(self) -> str:
@@ -101,7 +140,21 @@ class Sample:
             max_new_tokens=self.max_new_tokens,
             temperature=self.temperature,
             stop_at=self.stop_at,
+            turn_token=self.turn_token if len(self.observations) + 1 < self.max_turns else NO_TURN,
         )
+
+    def observe(self, tokens: TokenArray, *, waited_s: Seconds, cut: bool) -> None:
+        """Go on behind these tokens."""
+        assert self.paused, f"request {self.id}: something was observed that nobody had asked for"
+        self.observations.append(Observation(after=len(self.parts), tokens=tokens, waited_s=waited_s, cut=cut))
+
+    def end_full(self) -> None:
+        """End where a turn ended, as a response that has reached its limit."""
+        self.parts[-1] = replace(self.parts[-1], finish="length")
+
+    def fail(self, outcome: Outcome, now: Seconds) -> None:
+        """End without a reward: the environment has failed."""
+        self.outcome, self.rewarded_s = outcome, now
 
     def absorb(self, result: ChunkResult, *, ahead_s: Seconds, now: Seconds) -> None:
         """A chunk came back; the instance's clock plus `ahead_s` is the controller's."""

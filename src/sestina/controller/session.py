@@ -112,7 +112,7 @@ class Session:
         if self._histories is not None:
             self._histories.record(samples)
         metrics = rollout_metrics(samples)
-        tokens = sum(sample.num_tokens - sample.restored_tokens for sample in samples)
+        tokens = sum(sample.num_drawn - sample.restored_tokens for sample in samples)
         rolled_out_s = time.monotonic()
         await self._built()
         self._progress.phase(f"the trainer to train on {len(samples)} samples")

@@ -36,7 +36,7 @@ from sestina.policies.staleness import (
 from sestina.replay.buffer import ReplayBuffer
 
 WINDOW_BATCHES, WINDOW = 4, 1024
-"""Latest batches whose lengths are compared with those generated, and responses at least."""
+"""Latest batches that are compared with what was generated, and responses at least."""
 
 FUTILE_BATCHES = 16
 """Filtered groups in a row, in batches, after which no batch is expected to fill."""
@@ -191,12 +191,14 @@ class Admission:
 
     def _ended(self, group: GroupId) -> None:
         samples = self._groups[group]
-        self._ledger.end(samples)  # of those given up too: the long ones are what a batch may come to lack
-        accepted = False
-        if group in self._given_up:
+        given_up = group in self._given_up
+        filtered = not given_up and self._filters and teaches_nothing(samples)
+        # Those given up are counted too: the long ones are what a batch may come to lack.
+        self._ledger.end(samples, filtered=filtered)
+        accepted = not given_up and not filtered
+        if given_up:
             self._given_up.discard(group)
         else:
-            accepted = not (self._filters and teaches_nothing(samples))
             self._keep(group, accepted=accepted)
         if not accepted:
             self._ledger.drop(self._groups.pop(group))

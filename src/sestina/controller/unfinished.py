@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from sestina.controller.observation import Observation
 from sestina.controller.sample import Sample
 from sestina.core.errors import RunDirError
 from sestina.core.ids import RequestId
@@ -48,6 +49,7 @@ class KeptSample:
     chunks: tuple[ChunkRow, ...]
     outcome: Outcome | None
     rewarded_s: Seconds
+    observations: tuple[Observation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +94,9 @@ def take_up(samples: Mapping[RequestId, Sample], kept: Mapping[RequestId, KeptSa
         sample = samples[id]
         sample.offered_s = before.offered_s
         sample.parts, sample.chunks = list(before.parts), list(before.chunks)
+        sample.observations = list(before.observations)
         sample.outcome, sample.rewarded_s = before.outcome, before.rewarded_s
-        sample.restored_tokens = sample.num_tokens
+        sample.restored_tokens = sample.num_drawn
     taken = [samples[id] for id in kept]
     return tuple(
         Begun(
@@ -101,6 +104,7 @@ def take_up(samples: Mapping[RequestId, Sample], kept: Mapping[RequestId, KeptSa
             generated_tokens=sample.num_tokens,
             done=sample.complete,
             rewarded=sample.outcome is not None,
+            paused=sample.paused,
         )
         for sample in taken
     )
@@ -115,6 +119,7 @@ def keep(sample: Sample) -> KeptSample:
         chunks=tuple(sample.chunks),
         outcome=sample.outcome,
         rewarded_s=sample.rewarded_s,
+        observations=tuple(sample.observations),
     )
 
 

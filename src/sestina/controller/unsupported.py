@@ -54,6 +54,9 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
     mode, simulated = config.run.mode, config.sim is not None
     ahead = mode != "sync"
     servers = ("draft.servers", draft.servers)
+    asks = config.environment.kind != "none"
+    environment = ("environment.kind", repr(config.environment.kind))
+    forced = rollout.forced_lengths_from is not None
     of_sglang, of_mode = "by rollout.engine.kind 'sglang'", f"by run.mode '{mode}'"
     pairs = (
         (sglang and draft.servers, *servers, of_sglang, "0 is"),
@@ -61,6 +64,11 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
         (ahead and draft.servers, *servers, of_mode, "0 is"),
         (ahead and pool, "rollout.kv_pool.kind", repr(rollout.kv_pool.kind), of_mode, "'none' is"),
         (simulated and draft.servers, *servers, "by an emulation", "0 is"),
+        (asks and sglang, *environment, of_sglang, "'none' is"),
+        (asks and ahead, *environment, of_mode, "'none' is"),
+        (asks and simulated, *environment, "by a simulation", "'none' is"),
+        (asks and forced, *environment, "with rollout.forced_lengths_from", "'none' is"),
+        (asks and draft.servers, *environment, "with draft.servers", "'none' is"),
         (
             simulated and "history" in draft.source,
             *("draft.source", repr(draft.source), "by an emulation", "a source without 'history' is"),

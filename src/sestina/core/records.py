@@ -12,8 +12,11 @@ KvSource: TypeAlias = Literal["none", "dram", "ssd", "absent", "corrupt", "faile
 KvTarget: TypeAlias = Literal["none", "dram", "ssd", "full", "failed"]
 """Where a chunk has left its keys and values; from "full" on, why it has not."""
 
-Finish: TypeAlias = Literal["stop", "length", "chunk", "abort"]
-"""Why a chunk ended: end-of-sequence drawn, response at its limit, chunk budget spent, aborted."""
+Finish: TypeAlias = Literal["stop", "length", "turn", "chunk", "abort"]
+"""Why a chunk ended: end-of-sequence drawn, response at its limit, turn over, chunk budget spent, aborted."""
+
+NO_TURN = -1
+"""In the place of a token that ends a turn: none does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,7 @@ class ChunkRequest:
     prompt: TokenArray
     """[prompt tokens]"""
     generated: TokenArray
-    """[tokens of earlier chunks]; empty in the first chunk, wherever those chunks ran."""
+    """[tokens of earlier chunks, and what was observed between them]; empty in the first chunk, wherever those ran."""
     max_tokens: int
     """Budget of this chunk, at least 1."""
     max_new_tokens: int
@@ -33,6 +36,8 @@ class ChunkRequest:
     """Sampling temperature; 0 takes the most likely token."""
     stop_at: int = 0
     """The token of the response, from 1, that is the end of sequence, which none before it is; 0: as drawn."""
+    turn_token: int = NO_TURN
+    """Drawing it ends the chunk: what follows in the response is not the model's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

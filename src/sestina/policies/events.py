@@ -1,7 +1,8 @@
 """What a rollout planner is told (events) and what it answers (commands).
 
 One batch is offered, its groups become requests, requests run as chunks, finished samples are rewarded, and the batch
-is released to the trainer once every sample has its reward.
+is released to the trainer once every sample has its reward. A request whose turn has ended is held back until an
+environment has answered it.
 """
 
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class Begun:
     done: bool
     """The response is complete."""
     rewarded: bool
+    paused: bool = False
+    """Its turn has ended, and nothing has been observed since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,26 @@ class ChunkFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnded:
+    """A dispatched chunk ended, and the response goes on with what an environment answers."""
+
+    request: RequestId
+    instance: InstanceId
+    produced_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """An environment has answered a request whose turn had ended, or has failed to."""
+
+    request: RequestId
+    observed_tokens: int
+    """Added to the response."""
+    done: bool
+    """The response is complete: it has no room to go on, or nothing to go on with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRewarded:
     """A finished sample has its reward, or has failed to get one."""
 
@@ -97,6 +120,13 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Observe:
+    """Ask the environment what follows in a response whose turn has ended."""
+
+    request: RequestId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
     """Send a finished sample to the reward workers."""
 
@@ -110,5 +140,5 @@ class ReleaseBatch:
     batch: int
 
 
-Event: TypeAlias = InstanceUp | BatchOffered | ChunkFinished | SampleRewarded
-Command: TypeAlias = Dispatch | Reward | ReleaseBatch
+Event: TypeAlias = InstanceUp | BatchOffered | ChunkFinished | TurnEnded | Observed | SampleRewarded
+Command: TypeAlias = Dispatch | Observe | Reward | ReleaseBatch

@@ -18,9 +18,12 @@ from sestina.policies.events import (
     Dispatch,
     Event,
     InstanceUp,
+    Observe,
+    Observed,
     ReleaseBatch,
     Reward,
     SampleRewarded,
+    TurnEnded,
 )
 from sestina.policies.group import GroupScheduler
 from sestina.policies.histopipe.scheduler import HistoPipeScheduler
@@ -91,6 +94,10 @@ class RolloutPlanner:
                 commands += self._offer(event)
             case ChunkFinished():
                 commands += self._finish_chunk(event)
+            case TurnEnded():
+                commands += self._end_turn(event)
+            case Observed():
+                commands += self._goes_on(self._buffer.observe(event.request, event.observed_tokens, done=event.done))
             case SampleRewarded():
                 commands += self._rewarded(event)
             case _:
@@ -113,12 +120,13 @@ class RolloutPlanner:
         assert offer.batch not in self._open_samples, f"batch {offer.batch} offered twice"
         self._open_samples[offer.batch] = sum(group.num_samples for group in offer.groups)
         entries = [entry for group in offer.groups for entry in self._buffer.add(offer.batch, group)]
-        taken_up = [self._buffer.take_up(each.request, each.generated_tokens, done=each.done) for each in offer.begun]
+        taken_up = [self._buffer.take_up(each) for each in offer.begun]
         for entry in entries:
             if entry.state == "waiting":
                 self._scheduler.push(entry)
         done = [(entry, each) for entry, each in zip(taken_up, offer.begun, strict=True) if each.done]
-        return [command for each in done for command in self._finish_begun(*each)]
+        finished = [command for each in done for command in self._finish_begun(*each)]
+        return finished + [Observe(request=each.request) for each in offer.begun if each.paused]
 
     def _finish_begun(self, entry: Entry, begun: Begun) -> list[Command]:
         """A response was complete before its batch was offered: others of its group can be judged by it."""
@@ -129,12 +137,20 @@ class RolloutPlanner:
 
     def _finish_chunk(self, event: ChunkFinished) -> list[Command]:
         self._instances.release(event.instance, event.request)
-        entry = self._buffer.finish_chunk(event.request, event.produced_tokens, done=event.done)
-        if not event.done:
+        return self._goes_on(self._buffer.finish_chunk(event.request, event.produced_tokens, done=event.done))
+
+    def _end_turn(self, event: TurnEnded) -> list[Command]:
+        """The instance keeps no room for it: how long the environment takes is nobody's to know."""
+        self._instances.release(event.instance, event.request)
+        self._buffer.end_turn(event.request, event.produced_tokens)
+        return [Observe(request=event.request)]
+
+    def _goes_on(self, entry: Entry) -> list[Command]:
+        if entry.state == "waiting":
             self._scheduler.push(entry)
             return []
         self._scheduler.finished(entry)
-        return [Reward(request=event.request)]
+        return [Reward(request=entry.id)]
 
     def _rewarded(self, event: SampleRewarded) -> list[Command]:
         batch = self._buffer.drop(event.request).batch

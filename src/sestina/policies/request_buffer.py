@@ -1,6 +1,7 @@
 """The life cycle of requests under divided rollout (Seer, section 3.2; algorithms-and-numbers S-A).
 
 WAITING --start--> RUNNING --finish_chunk--> WAITING | DONE --drop--> gone
+                   RUNNING --end_turn--> PAUSED --observe--> WAITING | DONE
 """
 
 from dataclasses import dataclass
@@ -8,9 +9,9 @@ from typing import Literal, TypeAlias
 
 from sestina.core.ids import RequestId
 from sestina.core.units import InstanceId
-from sestina.policies.events import GroupSpec
+from sestina.policies.events import Begun, GroupSpec
 
-State: TypeAlias = Literal["waiting", "running", "done"]
+State: TypeAlias = Literal["waiting", "running", "paused", "done"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class Entry:
     recorded_tokens: int | None = None
     """Length of the same response in a recorded run."""
     generated_tokens: int = 0
+    """Of the response, what was observed included."""
     num_chunks: int = 0
     state: State = "waiting"
     instance: InstanceId | None = None
@@ -74,14 +76,13 @@ class RequestBuffer:
             self._entries[entry.id] = entry
         return entries
 
-    def take_up(self, request: RequestId, generated_tokens: int, *, done: bool) -> Entry:
+    def take_up(self, begun: Begun) -> Entry:
         """A request that nobody has begun here goes on from what it came to elsewhere; returns its entry."""
-        entry = self._entries[request]
-        assert not entry.num_chunks, f"request {request} was begun here"
-        entry.generated_tokens = generated_tokens
-        assert entry.remaining_tokens >= 0, f"request {request} grew past {entry.max_new_tokens} tokens"
-        assert done or entry.remaining_tokens, f"request {request} has no tokens left yet goes on"
-        entry.state = "done" if done else "waiting"
+        entry = self._entries[begun.request]
+        assert not entry.num_chunks, f"request {begun.request} was begun here"
+        assert not (begun.paused and begun.done), f"request {begun.request} is done and awaits an observation"
+        grown = self._grow(entry, begun.generated_tokens, done=begun.done)
+        entry.state = "paused" if begun.paused else grown
         return entry
 
     def start(self, request: RequestId, instance: InstanceId | None) -> None:
@@ -94,11 +95,21 @@ class RequestBuffer:
         """A running request ends its chunk, and with `done` its life on the instances; returns its entry."""
         entry = self._entries[request]
         assert entry.state == "running", f"request {request} ended a chunk while {entry.state}"
-        entry.generated_tokens += produced_tokens
-        remaining = entry.remaining_tokens
-        assert remaining >= 0, f"request {request} grew past {entry.max_new_tokens} tokens"
-        assert done or remaining, f"request {request} has no tokens left yet goes on"
-        entry.state = "done" if done else "waiting"
+        entry.state = self._grow(entry, produced_tokens, done=done)
+        return entry
+
+    def end_turn(self, request: RequestId, produced_tokens: int) -> None:
+        """A running request ends its chunk and is held back until something is observed."""
+        entry = self._entries[request]
+        assert entry.state == "running", f"request {request} ended a turn while {entry.state}"
+        self._grow(entry, produced_tokens, done=False)
+        entry.state = "paused"
+
+    def observe(self, request: RequestId, observed_tokens: int, *, done: bool) -> Entry:
+        """A request that was held back goes on behind what was observed, or is done; returns its entry."""
+        entry = self._entries[request]
+        assert entry.state == "paused", f"request {request} observed something while {entry.state}"
+        entry.state = self._grow(entry, observed_tokens, done=done)
         return entry
 
     def drop(self, request: RequestId) -> Entry:
@@ -106,3 +117,11 @@ class RequestBuffer:
         entry = self._entries.pop(request)
         assert entry.state == "done", f"request {request} dropped while {entry.state}"
         return entry
+
+    @staticmethod
+    def _grow(entry: Entry, tokens: int, *, done: bool) -> State:
+        """Lengthen a response; returns the state that follows where nothing holds it back."""
+        entry.generated_tokens += tokens
+        assert entry.remaining_tokens >= 0, f"request {entry.id} grew past {entry.max_new_tokens} tokens"
+        assert done or entry.remaining_tokens, f"request {entry.id} has no tokens left yet goes on"
+        return "done" if done else "waiting"

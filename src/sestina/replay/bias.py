@@ -1,4 +1,4 @@
-"""Whether the trainer gets the lengths that rollout generates: taking what ends first favours what is short."""
+"""Whether the trainer gets what rollout generates: taking what ends first favours what is short, and what is easy."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -9,22 +9,25 @@ _DECILES = np.arange(1, 10) / 10
 
 
 class BiasMeter:
-    """Compares the latest responses generated with the latest trained on, as many as fit in a window of each."""
+    """Compares one number of the latest generated with that of the latest trained on, a window of each.
+
+    That is a response's length in tokens, or a prompt's share of right answers.
+    """
 
     def __init__(self, window: int) -> None:
-        self._generated: deque[int] = deque(maxlen=window)
-        self._trained: deque[int] = deque(maxlen=window)
+        self._generated: deque[float] = deque(maxlen=window)
+        self._trained: deque[float] = deque(maxlen=window)
 
-    def generated(self, lengths: Iterable[int]) -> None:
-        """Add responses that are complete, whether or not they will be trained on."""
-        self._generated.extend(lengths)
+    def generated(self, values: Iterable[float]) -> None:
+        """Add what is complete, whether or not it will be trained on."""
+        self._generated.extend(values)
 
-    def trained(self, lengths: Iterable[int]) -> None:
-        """Add responses of a batch."""
-        self._trained.extend(lengths)
+    def trained(self, values: Iterable[float]) -> None:
+        """Add what a batch holds."""
+        self._trained.extend(values)
 
     def distance(self) -> float:
-        """Return half the sum, over the deciles of the lengths generated, of the differences of shares.
+        """Return half the sum, over the deciles of what was generated, of the differences of shares.
 
         It is 0 for equal shares and 1 for nothing in common; NaN before both are there.
 
@@ -41,6 +44,6 @@ class BiasMeter:
         return float(np.abs(_shares(self._generated, edges) - _shares(self._trained, edges)).sum() / 2)
 
 
-def _shares(lengths: Iterable[int], edges: np.ndarray) -> np.ndarray:
-    found = np.searchsorted(edges, list(lengths), side="left")
+def _shares(values: Iterable[float], edges: np.ndarray) -> np.ndarray:
+    found = np.searchsorted(edges, list(values), side="left")
     return np.bincount(found, minlength=len(edges) + 1) / len(found)

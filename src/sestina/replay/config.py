@@ -21,4 +21,5 @@ class AsyncConfig:
     keep_kv: bool
     """At an update, responses go on over the keys and values they have, instead of computing them again."""
     bias_alarm: Share
-    """Distance between the lengths generated and trained on, from 0 to 1, above which there is a warning."""
+    """Distance between what is generated and what is trained on, in length or in difficulty, above which there is a
+    warning; from 0 to 1."""

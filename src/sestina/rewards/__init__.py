@@ -5,6 +5,7 @@ rules.py         what a configuration means: `load` gives the rule, `check` find
   functions.py   a function of the user's: found by path, called by the convention of its signature
   code.py        programs against the unit tests of a label (tests.py), in a sandbox (sandbox/)
   attempt.py     runs code that is not ours; the one place of this package that catches everything
+environments/    what answers between a model's turns
 messages.py      what parent and worker tell each other
 worker.py        the worker's side: `python -m sestina.rewards.worker`
 process.py       the parent's side: one process, started, asked and ended

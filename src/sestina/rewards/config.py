@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from sestina.core.ranges import Count, CountOrNone, Duration, NonNegative, Text
+from sestina.rewards.environments.config import CalculatorConfig, ToolConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +110,8 @@ class RemoteConfig:
     """For one response, all attempts included."""
 
 
-WorkerConfig: TypeAlias = ExactConfig | MathConfig | FunctionConfig | CodeConfig
-"""Rewards that worker processes give."""
+WorkerConfig: TypeAlias = ExactConfig | MathConfig | FunctionConfig | CodeConfig | CalculatorConfig | ToolConfig
+"""What worker processes give: rewards, and the answers of environments."""
 ServiceConfig: TypeAlias = JudgeConfig | RemoteConfig
 """Rewards that are asked for over HTTP."""
 RewardConfig: TypeAlias = ExactConfig | MathConfig | FunctionConfig | CodeConfig | JudgeConfig | RemoteConfig

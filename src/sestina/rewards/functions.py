@@ -23,26 +23,26 @@ from sestina.rewards.messages import Sample
 Signature: TypeAlias = Literal["native", "verl", "trl"]
 
 
-def find(path: str) -> Callable[..., Any]:
-    """Import `package.module:name`, the working directory first; mutates sys.path.
+def find(path: str, key: str = "reward.path") -> Callable[..., Any]:
+    """Import `package.module:name`, which `key` names, the working directory first; mutates sys.path.
 
     Raises ConfigError when the path is malformed or leads nowhere, AbsentError when there is no such module, and
     whatever the module raises.
     """
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), name)):
-        raise _fault(path, "expected 'package.module:name'")
-    module = _import(path, module_name)
+        raise _fault(key, path, "expected 'package.module:name'")
+    module = _import(key, path, module_name)
     try:
         function = getattr(module, name)
     except AttributeError:
-        raise _fault(path, f"module '{module_name}' has no '{name}'{_suggestion(name, module)}") from None
+        raise _fault(key, path, f"module '{module_name}' has no '{name}'{_suggestion(name, module)}") from None
     if not callable(function):
-        raise _fault(path, f"'{name}' is not callable, it is {type(function).__name__} {reprlib.repr(function)}")
+        raise _fault(key, path, f"'{name}' is not callable, it is {type(function).__name__} {reprlib.repr(function)}")
     return function
 
 
-def _import(path: str, name: str) -> ModuleType:
+def _import(key: str, path: str, name: str) -> ModuleType:
     if (directory := os.getcwd()) != sys.path[0]:
         sys.path.insert(0, directory)
     try:
@@ -50,7 +50,7 @@ def _import(path: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # The module is there; one that it imports is not.
-        gone = f"reward.path: '{path}': module '{error.name}' not found in {directory} or among installed packages"
+        gone = f"{key}: '{path}': module '{error.name}' not found in {directory} or among installed packages"
         raise AbsentError([gone]) from None
 
 
@@ -60,8 +60,8 @@ def _suggestion(name: str, module: ModuleType) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-def _fault(path: str, reason: str) -> ConfigError:
-    return ConfigError([f"reward.path: '{path}': {reason}"])
+def _fault(key: str, path: str, reason: str) -> ConfigError:
+    return ConfigError([f"{key}: '{path}': {reason}"])
 
 
 def arguments(signature: Signature, sample: Sample) -> dict[str, Any]:

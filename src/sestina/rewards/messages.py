@@ -1,6 +1,7 @@
 """What a reward worker and its parent tell each other: MessagePack of structs, each behind its length.
 
-The parent sends Begin, answered with Ready or Refused, then Tasks one at a time, each answered with Scored or Raised.
+The parent sends Begin, answered with Ready or Refused, then Tasks one at a time, each answered with Scored, by an
+environment with Said, or with Raised.
 """
 
 import signal
@@ -10,6 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from sestina.rewards.config import CodeConfig, ExactConfig, FunctionConfig, MathConfig, WorkerConfig
+from sestina.rewards.environments.config import CalculatorConfig, ToolConfig
 
 END = signal.SIGHUP
 """Ends a worker; nothing else sends it."""
@@ -19,7 +21,7 @@ LENGTH_BYTES = 4
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished response and what its reward may depend on."""
+    """A response, finished or at the end of a turn, and what its reward or what follows in it may depend on."""
 
     prompt: str
     response: str
@@ -71,6 +73,14 @@ class Scored(_Base, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+class Said(_Base, frozen=True):
+    """The environment answered."""
+
+    id: int
+    text: str
+    elapsed_s: float
+
+
 class Raised(_Base, frozen=True):
     """The rule raised."""
 
@@ -81,7 +91,7 @@ class Raised(_Base, frozen=True):
 
 
 Question: TypeAlias = Begin | Task
-Answer: TypeAlias = Ready | Refused | Scored | Raised
+Answer: TypeAlias = Ready | Refused | Scored | Said | Raised
 
 
 def frame(message: Question | Answer) -> bytes:
@@ -117,7 +127,14 @@ def begin(config: WorkerConfig) -> Begin:
 
 def config_of(message: Begin) -> WorkerConfig:
     """Unpack a configuration."""
-    kinds = {"exact": ExactConfig, "math": MathConfig, "function": FunctionConfig, "code": CodeConfig}
+    kinds = {
+        "exact": ExactConfig,
+        "math": MathConfig,
+        "function": FunctionConfig,
+        "code": CodeConfig,
+        "calculator": CalculatorConfig,
+        "tool": ToolConfig,
+    }
     return msgspec.convert(message.config, kinds[message.config["kind"]])
 
 

@@ -1,4 +1,4 @@
-"""What scoring one response came to."""
+"""What scoring one response came to, or asking an environment about one."""
 
 import math
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Outcome:
     """A reward, or why there is none."""
 
     reward: float
-    """NaN unless `kind` is "ok"."""
+    """NaN unless `kind` is "ok"; an environment's is NaN."""
     kind: Kind
     error: str | None
     """Why there is no reward; where there is one, its reason, or None when the rule gives none."""
@@ -35,6 +35,8 @@ class Outcome:
     elapsed_s: Seconds
     notes: tuple[str, ...] = ()
     """As in `Verdict`."""
+    text: str | None = None
+    """What an environment answered; None in the outcome of a reward, and where it failed."""
 
 
 def failed(

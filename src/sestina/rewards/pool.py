@@ -9,6 +9,7 @@ from typing import Self, get_args
 
 from sestina.core.units import Seconds
 from sestina.rewards.config import JudgeConfig, RemoteConfig, RewardConfig
+from sestina.rewards.environments.config import AnsweringConfig
 from sestina.rewards.messages import END, Sample
 from sestina.rewards.outcome import Kind, Outcome, RewardError
 from sestina.rewards.scorer import Scorer
@@ -19,7 +20,7 @@ from sestina.rewards.service.scorer import ServiceScorer
 START_LIMIT_S = 60.0
 
 
-def _scorers(config: RewardConfig, start_limit_s: Seconds) -> Sequence[Scorer | ServiceScorer]:
+def _scorers(config: RewardConfig | AnsweringConfig, start_limit_s: Seconds) -> Sequence[Scorer | ServiceScorer]:
     match config:
         case JudgeConfig() | RemoteConfig():
             service = Judge(config) if isinstance(config, JudgeConfig) else Remote(config)
@@ -29,14 +30,14 @@ def _scorers(config: RewardConfig, start_limit_s: Seconds) -> Sequence[Scorer | 
 
 
 class RewardPool:
-    """Scores samples in worker processes or by calls of a service, first come, first served.
+    """Scores samples in worker processes or by calls of a service, first come, first served; so are environments asked.
 
     Example:
         async with RewardPool(config) as pool:
             outcome = await pool.score(Sample(prompt="1+1=", response="#2", label="2", meta={}))
     """
 
-    def __init__(self, config: RewardConfig, *, start_limit_s: Seconds = START_LIMIT_S) -> None:
+    def __init__(self, config: RewardConfig | AnsweringConfig, *, start_limit_s: Seconds = START_LIMIT_S) -> None:
         self._scorers = _scorers(config, start_limit_s)
         self._queue: asyncio.Queue[tuple[Sample, asyncio.Future[Outcome]]] = asyncio.Queue()
         self._pending: set[asyncio.Future[Outcome]] = set()

@@ -1,4 +1,4 @@
-"""What a reward configuration means: the rule that scores a sample, and the faults found before a run starts."""
+"""What a reward or an environment means: the rule that takes a sample, and the faults found before a run starts."""
 
 import asyncio
 import inspect
@@ -18,12 +18,14 @@ from sestina.rewards.config import (
     RewardConfig,
     WorkerConfig,
 )
+from sestina.rewards.environments.calculator import calculate
+from sestina.rewards.environments.config import CalculatorConfig, EnvironmentConfig, NoEnvironmentConfig, ToolConfig
 from sestina.rewards.functions import Signature, arguments, find, reward_of
 from sestina.rewards.messages import Sample
 from sestina.rewards.outcome import Verdict
 
-Rule: TypeAlias = Callable[[Sample], float | Verdict]
-"""Returns a finite reward, with or without a reason, or raises."""
+Rule: TypeAlias = Callable[[Sample], float | Verdict | str]
+"""Returns a finite reward, with or without a reason, an environment what follows in the response; or raises."""
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine to its end, as asyncio.run does."""
@@ -44,8 +46,30 @@ def load(config: WorkerConfig, run: Run = asyncio.run) -> Rule:
             from sestina.rewards.code import code_rule  # noqa: PLC0415 - for this rule alone
 
             return code_rule(config)
+        case CalculatorConfig():
+            return _calculator(config)
+        case ToolConfig():
+            return _tool(find(config.path, "environment.path"), run)
         case _:
             assert_never(config)
+
+
+def _calculator(config: CalculatorConfig) -> Rule:
+    def rule(sample: Sample) -> str:
+        return calculate(sample.response.removesuffix(config.turn_end), modulus=config.modulus)
+
+    return rule
+
+
+def _tool(function: Callable[..., Any], run: Run) -> Rule:
+    def rule(sample: Sample) -> str:
+        result = function(**arguments("native", sample))
+        text = run(_awaited(result)) if inspect.isawaitable(result) else result
+        if not isinstance(text, str):
+            raise ValueError(f"the tool must return text, it returned {type(text).__name__}")
+        return text
+
+    return rule
 
 
 def _exact(answer_mark: str) -> Rule:
@@ -91,27 +115,46 @@ def check(config: RewardConfig) -> None:
             assert_never(config)
 
 
-def _import(path: str) -> Callable[..., Any]:
-    found = attempt(lambda: find(path))
+def check_environment(config: EnvironmentConfig) -> None:
+    """Import a user's tool, which must take the arguments it will get; raises as `check`, for section `environment`."""
+    match config:
+        case NoEnvironmentConfig() | CalculatorConfig():
+            return
+        case ToolConfig():
+            sample = Sample(prompt="", response="", label="", meta={})
+            if (error := _refused(_import(config.path, "environment.path"), "native", sample)) is not None:
+                given = ", ".join(arguments("native", sample))
+                raise ConfigError([f"environment.path: '{config.path}' is called with {given}: {error}"])
+        case _:
+            assert_never(config)
+
+
+def _import(path: str, key: str = "reward.path") -> Callable[..., Any]:
+    found = attempt(lambda: find(path, key))
     if not isinstance(found, Failure):
         return found
     if isinstance(found.cause, ConfigError):
         raise found.cause
     shown = textwrap.indent(found.traceback, "    ")
-    raise ConfigError([f"reward.path: '{path}': importing it failed: {found.error}\n{shown}"])
+    raise ConfigError([f"{key}: '{path}': importing it failed: {found.error}\n{shown}"])
 
 
 def _check_arguments(function: Callable[..., Any], config: FunctionConfig) -> None:
     sample = Sample(prompt="", response="", label="", meta={"data_source": ""} if config.signature == "verl" else {})
-    given = arguments(config.signature, sample)
+    if (error := _refused(function, config.signature, sample)) is not None:
+        given = ", ".join(arguments(config.signature, sample))
+        raise ConfigError([f"reward.signature: '{config.signature}' calls '{config.path}' with {given}: {error}"])
+
+
+def _refused(function: Callable[..., Any], signature: Signature, sample: Sample) -> TypeError | None:
+    """Return what a function says of the arguments it would get; None when it takes them."""
     try:
         parameters = inspect.signature(function)
     except ValueError:
-        return  # Some functions written in C do not say what they take.
+        return None  # Some functions written in C do not say what they take.
     try:
         # What meta adds for trl is known only with the data.
-        (parameters.bind_partial if config.signature == "trl" else parameters.bind)(**given)
+        (parameters.bind_partial if signature == "trl" else parameters.bind)(**arguments(signature, sample))
     except TypeError as error:
-        raise ConfigError(
-            [f"reward.signature: '{config.signature}' calls '{config.path}' with {', '.join(given)}: {error}"]
-        ) from None
+        return error
+    return None

@@ -2,12 +2,13 @@
 
 import asyncio
 import itertools
+import math
 import signal
 
 from sestina.core.errors import DeadlineError
 from sestina.core.units import Seconds
 from sestina.rewards.config import WorkerConfig
-from sestina.rewards.messages import Answer, Raised, Refused, Sample, Scored, Task, begin, frame
+from sestina.rewards.messages import Answer, Raised, Refused, Said, Sample, Scored, Task, begin, frame
 from sestina.rewards.outcome import Outcome, RewardError, failed
 from sestina.rewards.process import WorkerProcess
 
@@ -87,6 +88,8 @@ def _outcome(answer: Answer, task: Task) -> Outcome:
     match answer:
         case Scored(id=task.id, reward=reward, elapsed_s=elapsed_s, reason=reason, notes=notes):
             return Outcome(reward=reward, kind="ok", error=reason, elapsed_s=elapsed_s, notes=notes)
+        case Said(id=task.id, text=text, elapsed_s=elapsed_s):
+            return Outcome(reward=math.nan, kind="ok", error=None, elapsed_s=elapsed_s, text=text)
         case Raised(id=task.id, error=error, traceback=traceback, elapsed_s=elapsed_s):
             return failed("raised", error, elapsed_s, traceback)
         case _:

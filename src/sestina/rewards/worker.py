@@ -23,6 +23,7 @@ from sestina.rewards.messages import (
     Raised,
     Ready,
     Refused,
+    Said,
     Scored,
     Task,
     config_of,
@@ -82,6 +83,8 @@ def _score(rule: Rule, task: Task) -> Answer:
             return Raised(id=task.id, error=found.error, traceback=found.traceback, elapsed_s=elapsed_s)
         case Verdict(reward=reward, reason=reason, notes=notes):
             return Scored(id=task.id, reward=reward, elapsed_s=elapsed_s, reason=reason, notes=notes)
+        case str(text):
+            return Said(id=task.id, text=text, elapsed_s=elapsed_s)
         case reward:
             return Scored(id=task.id, reward=reward, elapsed_s=elapsed_s)
 

@@ -88,22 +88,22 @@ class Batcher:
             job.prefilled_tokens += count
         if step.drafts is None:
             self.verified = None
-            stopped = tokens == stop_token
             table.append(slots, tokens, logprobs)
         else:
             room = table.limit[slots] - table.length[slots]
-            self.verified = verified = verify(step.drafts, tokens, logprobs, room, stop_token)
-            stopped = verified.stopped
+            self.verified = verified = verify(step.drafts, tokens, logprobs, room, stop_token, table.turns[slots])
             table.drafted[slots] += step.drafts.counts
             table.accepted[slots] += verified.accepted
             table.extend(slots, verified.tokens, verified.logprobs, verified.counts)
-        ended = stopped | (table.length[slots] >= table.limit[slots])
+        last = table.last(slots)
+        stopped, turned = last == stop_token, last == table.turns[slots]
+        ended = stopped | turned | (table.length[slots] >= table.limit[slots])
         if step.prefills or ended.any():
             self._decoding = slots[~ended]
             drawn = set(slots.tolist())
             self._prefilling = [job for job in self._prefilling if job.slot not in drawn]
-        finished = [(self.running[int(slots[i])], bool(stopped[i])) for i in np.flatnonzero(ended)]
-        return [(self._leave(job), "stop" if stop else job.finish_at_limit()) for job, stop in finished]
+        left = [(self.running[int(slots[i])], bool(stopped[i]), bool(turned[i])) for i in np.flatnonzero(ended)]
+        return [(self._leave(job), "stop" if stop else job.finish(turned=turn)) for job, stop, turn in left]
 
     def abort(self, job: Job) -> None:
         """Take a waiting or running chunk out, keeping what it has produced."""

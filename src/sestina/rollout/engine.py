@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
-from sestina.core.records import ChunkRequest, ChunkResult, EngineInfo, EngineLoad
+from sestina.core.records import NO_TURN, ChunkRequest, ChunkResult, EngineInfo, EngineLoad
 from sestina.core.units import Seconds, Version
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ def check_chunk(chunk: ChunkRequest, *, vocab_size: int, max_context_tokens: int
     budget = min(chunk.max_tokens, chunk.max_new_tokens - len(chunk.generated))
     if not len(chunk.prompt) or budget <= 0:
         raise EngineError(f"{name}: prompt of {len(chunk.prompt)} tokens, chunk of {budget}")
+    if not NO_TURN <= chunk.turn_token < vocab_size:
+        raise EngineError(f"{name}: turns end with token {chunk.turn_token}, of a vocabulary of {vocab_size}")
     for tokens in (chunk.prompt, chunk.generated):
         if len(tokens) and (tokens.min() < 0 or tokens.max() >= vocab_size):
             raise EngineError(f"{name}: a token is outside the vocabulary of {vocab_size}")

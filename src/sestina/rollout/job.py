@@ -64,9 +64,11 @@ class Job:
         whole = len(self.request.prompt) + self.request.max_new_tokens
         return min(self.base + self.request.max_tokens, whole)
 
-    def finish_at_limit(self) -> Finish:
-        """Return why a chunk that reached `limit` ended: the response is complete, or only this chunk."""
-        return "length" if self.limit == len(self.request.prompt) + self.request.max_new_tokens else "chunk"
+    def finish(self, *, turned: bool) -> Finish:
+        """Return why a chunk that has left, and drawn no end of sequence, ended: the response, a turn, or only it."""
+        if len(self.known) == len(self.request.prompt) + self.request.max_new_tokens:
+            return "length"
+        return "turn" if turned else "chunk"
 
     def turn(self, length: int, version: Version, *, kept_kv: bool) -> None:
         """Close the span that ends with `length` known tokens; the next are drawn otherwise."""

@@ -1,8 +1,8 @@
 """Keys and values between the engine's pages and the pool: a thread reads and writes, the engine never waits for it.
 
 A resumed chunk is fetched first and joins the queue when its KV is there, or is not to be had. A chunk that ends at its
-budget is copied out of its pages at once; its result is held back until the pool has it, so that no other instance is
-asked to resume it before. PyTorch and files release the GIL, so a forward pass goes on meanwhile.
+budget, or with a turn, is copied out of its pages at once; its result is held back until the pool has it, so that no
+other instance is asked to resume it before. PyTorch and files release the GIL, so a forward pass goes on meanwhile.
 
 What a move costs is the engine's time and the thread's processor time; from the SSD it is the time until the KV is
 there, since nothing runs in the request's place meanwhile.
@@ -24,6 +24,9 @@ from sestina.rollout.engine import Clock
 from sestina.rollout.job import Job
 from sestina.rollout.pages import PAGE_TOKENS, pages_for
 from sestina.rollout.qwen2 import Qwen2
+
+GOES_ON: tuple[Finish, ...] = ("chunk", "turn")
+"""Of chunks whose requests come back: their keys and values are kept."""
 
 LOOK_S: Seconds = 0.002
 """How long an engine with nothing else to do waits for the thread before it looks at its messages again."""
@@ -52,7 +55,7 @@ class KvMoves:
         self._clock = clock
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="kv-pool")
         self._fetching: dict[Job, Future[_Fetched]] = {}
-        self._storing: dict[Job, Future[tuple[Stored, Seconds]]] = {}
+        self._storing: dict[Job, tuple[Finish, Future[tuple[Stored, Seconds]]]] = {}
         self._promoting: Future[None] | None = None
         self._cost: MoveCost | None = None
         self._version: Version = -1
@@ -112,18 +115,21 @@ class KvMoves:
             self._cost.learn(job.kv.source, job.kv.moved_bytes, job.kv_cost_s + took_s)
         return pooled.num_tokens
 
-    def store(self, job: Job) -> None:
-        """Copy an ended chunk out of the pages it has just left, and begin to keep it."""
+    def store(self, job: Job, finish: Finish) -> None:
+        """Copy a chunk that ended by `finish` out of the pages it has just left, and begin to keep it."""
         job.ended_s, computed = self._clock(), job.known[:-1]
         pages = self._model.read_pages(job.pages_left[: pages_for(len(computed))])
         job.kv = replace(job.kv, seconds=job.kv.seconds + self._clock() - job.ended_s)
         key = EntryKey(version=self._version, request=job.request.id)
-        self._storing[job] = self._thread.submit(self._store, key, job, pages)
+        self._storing[job] = finish, self._thread.submit(self._store, key, job, pages)
 
     def stored(self) -> list[tuple[Job, Finish]]:
         """Return the chunks whose results can leave."""
-        done = [(job, *future.result()) for job, future in self._storing.items() if future.done()]
-        for job, stored, seconds in done:
+        done: list[tuple[Job, Finish]] = [
+            (job, finish) for job, (finish, future) in self._storing.items() if future.done()
+        ]
+        for job, _ in done:
+            stored, seconds = self._storing[job][1].result()
             del self._storing[job]
             job.kv = replace(
                 job.kv,
@@ -133,11 +139,11 @@ class KvMoves:
                 evicted=stored.evicted,
                 seconds=job.kv.seconds + seconds,
             )
-        return [(job, "chunk") for job, *_ in done]
+        return done
 
     def wait(self) -> None:
         """Return when a chunk may have come, or after a moment."""
-        futures: list[Future[object]] = [*self._fetching.values(), *self._storing.values()]  # type: ignore[list-item]
+        futures: list[Future[object]] = [*self._fetching.values(), *(each for _, each in self._storing.values())]  # type: ignore[list-item]
         wait(futures, timeout=LOOK_S, return_when=FIRST_COMPLETED)
 
     def expect(self, upcoming: Sequence[RequestId], near: Sequence[RequestId]) -> None:

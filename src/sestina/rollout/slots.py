@@ -5,7 +5,7 @@ Symbols: S slots, C longest context in tokens.
 
 import numpy as np
 
-from sestina.core.records import ChunkRequest
+from sestina.core.records import NO_TURN, ChunkRequest
 from sestina.core.units import LogprobArray, TokenArray
 from sestina.rollout.drafts import Drafts, IntArray, places
 from sestina.rollout.pages import PAGE_TOKENS, pages_for
@@ -30,6 +30,8 @@ class SlotTable:
         """[S] `length` at which the chunk ends."""
         self.stops = np.zeros(num_slots, np.int32)
         """[S] index in the sequence of an end of sequence that is given (forced.py); 0: it is drawn."""
+        self.turns = np.full(num_slots, NO_TURN, np.int32)
+        """[S] token that ends the request's turn."""
         self.keys = np.zeros(num_slots, np.uint64)
         """[S] noise key of the request (core.noise)."""
         self.groups = np.zeros(num_slots, np.int64)
@@ -57,12 +59,17 @@ class SlotTable:
         self.computed[slot] = 0
         self.limit[slot] = limit
         self.stops[slot] = len(request.prompt) + request.stop_at - 1 if request.stop_at else 0
+        self.turns[slot] = request.turn_token
         self.keys[slot] = key
         self.groups[slot], self.samples[slot] = request.id.group, request.id.sample
         self.prompts[slot] = len(request.prompt)
         self.drafted[slot] = self.accepted[slot] = 0
         self.temperature[slot] = request.temperature
         return slot
+
+    def last(self, slots: IntArray) -> TokenArray:
+        """Return the last known token of each of these rows."""
+        return self.tokens[slots, self.length[slots] - 1]
 
     def append(self, slots: IntArray, tokens: TokenArray, logprobs: LogprobArray) -> None:
         """Add one drawn token to each of these rows, whose known tokens are then all computed but that one."""

@@ -26,7 +26,7 @@ from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.engine import Clock, Interruption, check_chunk
 from sestina.rollout.forced import hold_to
 from sestina.rollout.job import Job
-from sestina.rollout.kv_moves import KvMoves
+from sestina.rollout.kv_moves import GOES_ON, KvMoves
 from sestina.rollout.ops import Ops, StepInputs, step_inputs
 from sestina.rollout.ops_native import NativeOps
 from sestina.rollout.ops_torch import TorchOps
@@ -205,9 +205,9 @@ class TorchEngine:
             del self._jobs[job.request.id]
             if self._speculator:
                 self._speculator.leave(job, finish)
-            if self._kv and finish == "chunk":
-                self._kv.store(job)
-        return [(job, finish) for job, finish in ended if self._kv is None or finish != "chunk"]
+            if self._kv and finish in GOES_ON:
+                self._kv.store(job, finish)
+        return [(job, finish) for job, finish in ended if self._kv is None or finish not in GOES_ON]
 
     def _num_cached(self, job: Job) -> int:
         """Return how many tokens of a chunk are in pages."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sestina.core.units import LogprobArray, TokenArray
-from sestina.rollout.drafts import BoolArray, Drafts, IntArray
+from sestina.rollout.drafts import Drafts, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +24,26 @@ class Verified:
     logprobs: LogprobArray
     """[as tokens]"""
     counts: IntArray
-    """[N] gained tokens, at least 1: the accepted ones and the draw after them, cut at a stop token and at `room`."""
+    """[N] gained tokens, at least 1: the accepted ones and the draw after them, cut at `room` and where they end."""
     accepted: IntArray
     """[N] drafted tokens that were drawn."""
-    stopped: BoolArray
-    """[N] the last gained token is the stop token."""
     path: IntArray
     """[N, longest path] rows of the request whose draws were gained, of which the first `counts` mean something."""
 
 
-def verify(drafts: Drafts, drawn: TokenArray, logprobs: LogprobArray, room: IntArray, stop_token: int) -> Verified:
+def verify(
+    drafts: Drafts,
+    drawn: TokenArray,
+    logprobs: LogprobArray,
+    room: IntArray,
+    stop_token: int,
+    turns: TokenArray | None = None,
+) -> Verified:
     """Hold drafts against draws.
 
     `drawn` and `logprobs` are [sum of counts + N]: for each request the draws of its rows. `room` [N] is how many
-    tokens a request may gain.
+    tokens a request may gain,
+    `turns` [N] the token that ends its turn, if there is one.
     """
     row = np.arange(drafts.tokens.shape[1] + 1)
     first = np.cumsum(drafts.counts + 1) - drafts.counts - 1
@@ -46,7 +52,10 @@ def verify(drafts: Drafts, drawn: TokenArray, logprobs: LogprobArray, room: IntA
     rows = np.take_along_axis(rows, path, axis=1)
     table = drawn[rows]
     place = np.arange(table.shape[1])
-    stops = (table == stop_token) & (place <= accepted[:, None])
+    ends = table == stop_token
+    if turns is not None:
+        ends |= table == turns[:, None]
+    stops = ends & (place <= accepted[:, None])
     stopped_at = np.where(stops.any(axis=1), stops.argmax(axis=1), len(row)).astype(np.int32)
     counts = np.minimum(np.minimum(accepted + 1, stopped_at + 1), room)
     gained = place < counts[:, None]
@@ -55,7 +64,6 @@ def verify(drafts: Drafts, drawn: TokenArray, logprobs: LogprobArray, room: IntA
         logprobs=logprobs[rows][gained],
         counts=counts,
         accepted=np.minimum(accepted, counts),
-        stopped=stopped_at < counts,
         path=path,
     )
 

@@ -46,7 +46,7 @@ class Rows:
         job.known = self.table.tokens[job.slot, : self.table.length[job.slot]].copy()
         self.table.give_back(job.slot)
         at_limit = len(job.known) >= job.limit
-        self._leave(job, "stop" if stopped else job.finish_at_limit() if at_limit else "abort")
+        self._leave(job, "stop" if stopped else job.finish(turned=False) if at_limit else "abort")
 
     def forget(self) -> None:
         """Free all rows, and tell nobody."""

@@ -24,6 +24,7 @@ from sestina.policies.events import (
     Command,
     Dispatch,
     Event,
+    Observe,
     ReleaseBatch,
     Reward,
     SampleRewarded,
@@ -171,6 +172,8 @@ class EmulatedDriver:
             case Dispatch(request=id, instance=instance):
                 sample = self._samples[id]
                 self._send(instance, StartChunk(chunk=sample.start(command, now), version=sample.least_version))
+            case Observe():
+                raise AssertionError("no simulated response ends a turn")
             case Reward(request=id) if id.group in self._dropped:
                 self._tell(lambda: SampleRewarded(request=id))
             case Reward():

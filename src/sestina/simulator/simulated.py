@@ -19,6 +19,7 @@ from sestina.policies.events import (
     Event,
     GroupSpec,
     InstanceUp,
+    Observe,
     ReleaseBatch,
     Reward,
     SampleRewarded,
@@ -134,6 +135,8 @@ class SimulatedDriver:
 
     def _carry_out(self, command: Command) -> None:
         match command:
+            case Observe():
+                raise AssertionError("no simulated response ends a turn")
             case Dispatch():
                 response = self._responses[command.request]
                 number = self._drafting.class_of(self._finished[command.request.group])

@@ -18,8 +18,8 @@ from sestina.telemetry.traces import read_requests
 LEAST = {"step": 0, "group": 0, "sample": 0, "prompt_tokens": 1, "response_tokens": 1}
 """Whole-number columns, and what their values are at least."""
 
-FINISHES = ("stop", "length")
-"""Values of column `finish`: the end of sequence was drawn, or the limit reached."""
+FINISHES = ("stop", "length", "turn")
+"""Values of column `finish`: the end of sequence was drawn, the limit reached, or a turn ended that nobody answered."""
 
 COLUMNS = (*LEAST, "finish")
 _KEY = ("step", "group", "sample")

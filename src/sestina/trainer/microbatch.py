@@ -36,9 +36,9 @@ class Samples:
     targets: IntArray
     """[T]; 0 at last positions"""
     responses: FloatArray
-    """[T] 1 where the target belongs to a response that counts, else 0"""
+    """[T] 1 where the target was drawn in a response that counts, else 0"""
     response_lengths: IntArray
-    """[N] predicted tokens that count; 0 for a sample that does not"""
+    """[N] drawn tokens; 0 for a sample that does not count"""
     advantages: FloatArray
     """[T]"""
     logprobs: FloatArray
@@ -84,6 +84,9 @@ def align(
     sample = np.repeat(np.arange(len(prompts)), prompts + responses)
     offset = np.arange(num_tokens) - bounds[sample]
     predicts = (offset >= prompts[sample] - 1) & (offset < prompts[sample] + responses[sample] - 1)
+    drawn = predicts.copy()
+    if batch.drawn is not None:
+        drawn[predicts] = batch.drawn
     targets = np.append(batch.tokens[1:], 0).astype(np.int64)
     targets[bounds[1:] - 1] = 0
     logprobs, ages = np.zeros((2, num_tokens), np.float32)
@@ -96,9 +99,9 @@ def align(
         groups=batch.groups.astype(np.int64),
         tokens=batch.tokens.astype(np.int64),
         targets=targets,
-        responses=(predicts & counted[sample]).astype(np.float32),
-        response_lengths=np.where(counted, responses, 0),
-        advantages=np.where(predicts, advantages[sample], 0).astype(np.float32),
+        responses=(drawn & counted[sample]).astype(np.float32),
+        response_lengths=np.where(counted, batch.drawn_lengths.astype(np.int64), 0),
+        advantages=np.where(drawn, advantages[sample], 0).astype(np.float32),
         logprobs=logprobs,
         ages=ages,
         kept_kv=kept_kv,

@@ -53,10 +53,13 @@ class PolicyTrainer:
         return {f"train/{name}": float(value) for name, value in metrics.items()}
 
     def _advantages(self, batch: SampleBatch) -> Advantages:
-        rewards, groups, lengths = (
-            torch.from_numpy(values.copy()) for values in (batch.rewards, batch.groups, batch.response_lengths)
+        rewards, groups, lengths, drawn = (
+            torch.from_numpy(values.copy())
+            for values in (batch.rewards, batch.groups, batch.response_lengths, batch.drawn_lengths)
         )
-        return advantages(self._algorithm, rewards=rewards, groups=groups, lengths=lengths, max_tokens=self._max_tokens)
+        return advantages(
+            self._algorithm, rewards=rewards, groups=groups, lengths=lengths, drawn=drawn, max_tokens=self._max_tokens
+        )
 
     def _step(self, batches: list[MicroBatch], temperature: float, *, on_policy: bool) -> Metrics:
         """Only the first step of a batch runs on the weights that it begins with, and can be checked against them."""

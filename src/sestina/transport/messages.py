@@ -225,6 +225,17 @@ class SampleBatch(_Base, frozen=True):
     """[sum of response lengths] weights that drew each; None: those that the batch is trained on"""
     kept_kv: BoolArray | None = None
     """[sum of response lengths] whether over keys and values of older weights; None: nowhere"""
+    drawn: BoolArray | None = None
+    """[sum of response lengths] whether the model drew each; the others, which an environment answered, are not trained
+    on; None: all"""
+
+    @property
+    def drawn_lengths(self) -> IntArray:
+        """[N] tokens of each response that the model drew."""
+        if self.drawn is None:
+            return self.response_lengths
+        sample = np.repeat(np.arange(len(self.response_lengths)), self.response_lengths)
+        return np.bincount(sample[self.drawn], minlength=len(self.response_lengths)).astype(np.int32)
 
 
 class TrainBatch(_Base, frozen=True):

@@ -48,8 +48,9 @@ GROUPS = torch.arange(len(LENGTHS)) // 4
 
 
 def found_advantages(config):
+    lengths = torch.tensor(LENGTHS)
     return advantages(
-        config, rewards=rewards(), groups=GROUPS, lengths=torch.tensor(LENGTHS), max_tokens=MAX_TOKENS
+        config, rewards=rewards(), groups=GROUPS, lengths=lengths, drawn=lengths, max_tokens=MAX_TOKENS
     ).values.double()
 
 
@@ -91,10 +92,22 @@ def test_equal_rewards_have_no_advantage_and_do_not_blow_up():
             rewards=torch.full((8,), 0.1),
             groups=torch.arange(8) // 4,
             lengths=torch.tensor([1, 2, 3, 4, 5, 6, 7, 8]),
+            drawn=torch.tensor([1, 2, 3, 4, 5, 6, 7, 8]),
             max_tokens=MAX_TOKENS,
         )
         assert not found.values.any()
         assert found.num_equal_groups == 2
+
+
+def test_observed_tokens_are_of_the_length_and_not_of_the_mean():
+    def found(kind, drawn):
+        lengths = torch.tensor([MAX_TOKENS, 4, 4, 4])
+        given = {"rewards": torch.tensor([1.0, 0, 0, 0]), "groups": torch.zeros(4, dtype=torch.long)}
+        return advantages(make(kind), **given, lengths=lengths, drawn=drawn, max_tokens=MAX_TOKENS).values
+
+    whole, part = torch.tensor([MAX_TOKENS, 4, 4, 4]), torch.tensor([1, 4, 4, 4])
+    assert not torch.equal(found("ppo", whole), found("ppo", part)), "normalised over the tokens that are trained on"
+    assert torch.equal(found("dapo", whole), found("dapo", part)), "the limit is of the whole response"
 
 
 class Packed:

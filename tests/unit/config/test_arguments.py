@@ -81,8 +81,8 @@ def test_a_sweep_numbers_its_runs_below_the_directory_given(key):
 
 
 GROUPS = (
-    "one of 'algorithm', 'cluster', 'data', 'draft', 'exp', 'model', 'reward', 'rollout', 'rollout/engine', "
-    "'rollout/kv_pool', 'sim', 'sim/hardware', 'sim/workload', 'trainer'"
+    "one of 'algorithm', 'cluster', 'data', 'draft', 'environment', 'exp', 'model', 'reward', 'rollout', "
+    "'rollout/engine', 'rollout/kv_pool', 'sim', 'sim/hardware', 'sim/workload', 'trainer'"
 )
 _ENGINES = "rollout/engine: 'torhc' is not allowed; one of 'sglang', 'sglang_cuda', 'torch'; did you mean 'torch'?"
 

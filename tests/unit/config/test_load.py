@@ -109,7 +109,8 @@ def test_a_value_that_is_not_allowed_is_the_one_violation(change, line):
         (
             "zzz=1",
             "the configuration has name, seed, dir, resume, run, async, data, model, rollout, draft, algorithm, "
-            "reward, trainer, weights, eval, deadlines, telemetry, cluster, sim",
+            "reward, trainer, weights, eval, deadlines, telemetry, environment, "
+            "cluster, sim",
         ),
     ],
 )

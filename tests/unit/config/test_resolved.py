@@ -114,7 +114,7 @@ PINNED_CHANGES = words(
 def test_every_key_of_the_usual_run_is_either_free_or_pinned():
     fixed = {"async.keep_kv", "data.kind", "rollout.engine.kind", "algorithm.kind", "reward.kind", "reward.answer_mark"}
     fixed |= {"trainer.pipeline_parallel", "trainer.sequence_parallel", "cluster", "sim", "model.shape"}
-    fixed |= {"rollout.kv_pool.kind", "rollout.history_from"}
+    fixed |= {"rollout.kv_pool.kind", "rollout.history_from", "environment.kind"}
     fixed |= {"trainer.expert_parallel", "trainer.expert_tensor_parallel"}
     listed = [change.partition("=")[0] for change in ALLOWED_CHANGES + PINNED_CHANGES]
     assert sorted([*listed, *fixed]) == sorted(as_flat_dict(load(changed())))
@@ -155,6 +155,15 @@ def test_what_rewards_are_asked_of_may_change_and_what_they_are_may_not(argv, fr
     assert fingerprint(before) == fingerprint(load(changed(*(f"reward.{change}" for change in free), argv=argv)))
     for change in pinned:
         assert fingerprint(before) != fingerprint(load(changed(f"reward.{change}", argv=argv)))
+
+
+def test_who_answers_between_turns_is_pinned_and_by_how_many_processes_is_not():
+    argv = ("environment=calculator",)
+    before = load(changed(argv=argv))
+    assert fingerprint(before) == fingerprint(load(changed("environment.num_workers=9", argv=argv)))
+    for change in ("turn_end=;", "modulus=7", "max_turns=3", "max_observation_tokens=2", "timeout_s=1"):
+        assert len(differing_keys(before, load(changed(f"environment.{change}", argv=argv)))) == 1
+    assert "environment.kind: 'none' -> 'calculator'" in differing_keys(load(changed()), before)
 
 
 def test_keeping_keys_and_values_is_pinned():

@@ -57,13 +57,14 @@ class Letters:
         return "".join(chr(97 + t % 26) for t in np.asarray(tokens).tolist())
 
 
-def make_driver(ranks, journal, tasks, version, chunk_tokens=7, kind="divided"):
+def make_driver(ranks, journal, tasks, version, chunk_tokens=7, kind="divided", tokenizer=None, turns=None):
     driver = RolloutDriver(
         build_planner(kind, chunk_tokens=chunk_tokens, seed=0),
         ranks=ranks,
         pool=LocalRewards(),
         journal=journal,
-        tokenizer=Letters(),
+        tokenizer=tokenizer or Letters(),
+        turns=turns,
         tasks=tasks,
         stall_s=60.0,
     )

@@ -159,6 +159,21 @@ def test_drafts_are_carried_where_they_were_verified(model, engine, device, said
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
+        *(
+            (
+                ("environment=calculator", *others),
+                f"environment.kind: 'calculator' is not carried {where}; 'none' is",
+            )
+            for others, where in (
+                (("rollout/engine=sglang",), "by rollout.engine.kind 'sglang'"),
+                (("run.mode=async",), "by run.mode 'async'"),
+                (("run.mode=pipelined",), "by run.mode 'pipelined'"),
+                (("sim=emulated",), "by a simulation"),
+                (("sim=simulated",), "by a simulation"),
+                (("rollout.forced_lengths_from=runs/a",), "with rollout.forced_lengths_from"),
+                (("draft=grouped", "draft.servers=1"), "with draft.servers"),
+            )
+        ),
         (
             ("run.mode=async", "draft=grouped", "draft.servers=1"),
             "draft.servers: 1 is not carried by run.mode 'async'; 0 is",
@@ -195,3 +210,14 @@ def test_drafts_are_carried_where_they_were_verified(model, engine, device, said
 )
 def test_what_nobody_has_brought_together_is_refused(model, overrides, said):
     assert said in inspected(*overrides, f"model.path={model}").unsupported
+
+
+def test_what_ends_a_turn_is_looked_up_in_the_models_tokenizer(model):
+    calculator = ("environment=calculator", f"model.path={model}")
+    config = load(composed(*QUICK, *calculator))
+    assert prepare(config).turn_token == ALPHABET.index("=") + 3
+    [line] = inspected(*calculator, "environment.turn_end=;;").wrong
+    assert line == "environment.turn_end: ';;' is 2 tokens of model.path; it must be one other token"
+    tool = ("environment=tool", "environment.turn_end=;", "environment.path=nowhere_at_all:f", calculator[1])
+    [line] = inspected(*tool).absent
+    assert line.startswith("environment.path: 'nowhere_at_all:f': module 'nowhere_at_all' not found")

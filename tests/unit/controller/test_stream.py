@@ -187,6 +187,7 @@ def test_what_grows_too_old_is_dropped_and_counted(tmp_path):
     assert last["async/groups_dropped"] > 0
     assert last["async/tokens_dropped"] > 0
     assert last["async/selection_bias"] > 0, "what was dropped counts as generated"
+    assert 0 <= last["async/difficulty_bias"] <= 1
 
 
 def test_groups_that_teach_nothing_are_replaced(tmp_path):
@@ -199,6 +200,7 @@ def test_groups_that_teach_nothing_are_replaced(tmp_path):
     assert asyncio.run(life.live())
     trained = check(life, config.async_.max_staleness)
     assert life.metrics[-1]["async/groups_filtered"] > 0
+    assert life.metrics[-1]["async/difficulty_bias"] < 1, "only what was not filtered is compared"
     assert max(trained) >= 2 * STEPS, "others came in their place"
 
 

@@ -10,9 +10,12 @@ from sestina.policies.events import (
     Dispatch,
     GroupSpec,
     InstanceUp,
+    Observe,
+    Observed,
     ReleaseBatch,
     Reward,
     SampleRewarded,
+    TurnEnded,
 )
 from sestina.policies.instances import Instances
 from sestina.policies.planner import build_planner
@@ -239,6 +242,60 @@ def test_the_same_thing_cannot_happen_twice(event):
         planner.handle(again, 1.0)
 
 
+@pytest.mark.parametrize("kind", ["group", "divided", "context", "oracle"])
+def test_a_request_whose_turn_has_ended_is_held_back_until_something_is_observed(kind):
+    planner = planner_with(kind, instances=1, affinity=1)
+    (d,) = planner.handle(offer(0, group(0, samples=1)), 0.0)
+    turn = TurnEnded(request=d.request, instance=0, produced_tokens=6)
+    assert planner.handle(turn, 1.0) == [Observe(request=d.request)]
+    assert not planner.upcoming(9)
+    assert not planner.instances[0].promises, "what waits for an environment keeps no room"
+    (again,) = planner.handle(Observed(request=d.request, observed_tokens=10, done=False), 2.0)
+    assert again.max_tokens == (84 if kind == "group" else 32)
+    assert planner.instances[0].promises[d.request] == -(-(10 + 16 + again.max_tokens) // PAGE)
+
+
+def test_a_request_goes_on_where_its_turn_has_ended():
+    planner = planner_with("divided", instances=2, affinity=2)
+    first, second = planner.handle(offer(0, group(0, samples=2)), 0.0)
+    planner.handle(TurnEnded(request=second.request, instance=1, produced_tokens=32), 1.0)
+    planner.handle(ChunkFinished(request=first.request, instance=0, produced_tokens=1, done=True), 1.0)
+    (again,) = planner.handle(Observed(request=second.request, observed_tokens=4, done=False), 2.0)
+    assert again.instance == 1, "0 has as much room, and would come first"
+
+
+def test_an_observation_may_be_the_end():
+    planner = planner_with("divided")
+    (d,) = planner.handle(offer(0, group(0, samples=1)), 0.0)
+    planner.handle(TurnEnded(request=d.request, instance=0, produced_tokens=6), 1.0)
+    assert planner.handle(Observed(request=d.request, observed_tokens=0, done=True), 2.0) == [Reward(request=d.request)]
+    assert planner.handle(SampleRewarded(request=d.request), 3.0) == [ReleaseBatch(batch=0)]
+
+
+def test_a_request_that_was_held_back_when_the_run_was_interrupted_asks_again():
+    request = RequestId(0, 1)
+    begun = Begun(request=request, generated_tokens=9, done=False, rewarded=False, paused=True)
+    planner = planner_with("divided")
+    observe, dispatch = planner.handle(BatchOffered(batch=0, groups=(group(0),), begun=(begun,)), 0.0)
+    assert (observe, dispatch.request) == (Observe(request=request), RequestId(0, 0))
+    (d,) = planner.handle(Observed(request=request, observed_tokens=3, done=False), 1.0)
+    assert planner.instances[d.instance].promises[request] == -(-(10 + 12 + 32) // PAGE)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        TurnEnded(request=RequestId(0, 0), instance=0, produced_tokens=100),
+        Observed(request=RequestId(0, 0), observed_tokens=1, done=False),
+    ],
+)
+def test_a_turn_leaves_room_and_nothing_is_observed_unasked(event):
+    planner = planner_with("divided")
+    planner.handle(offer(0, group(0, samples=1)), 0.0)
+    with pytest.raises(AssertionError, match="no tokens left yet goes on|observed something while running"):
+        planner.handle(event, 1.0)
+
+
 class PlannerMachine(RuleBasedStateMachine):
     """A world that ends chunks and rewards samples in any order; checks what the planner promises."""
 
@@ -258,6 +315,7 @@ class PlannerMachine(RuleBasedStateMachine):
         self.grown: dict[RequestId, int] = {}
         self.limits: dict[RequestId, int] = {}
         self.to_reward: list[RequestId] = []
+        self.paused: list[RequestId] = []
         self.open_batches: dict[int, set[RequestId]] = {}
         self.num_groups = self.num_batches = self.version = 0
         self.needs: dict[RequestId, int] = {}
@@ -271,11 +329,13 @@ class PlannerMachine(RuleBasedStateMachine):
         for command in commands:
             match command:
                 case Dispatch():
-                    assert command.request not in self.running
+                    assert command.request not in (*self.running, *self.paused)
                     assert 1 <= command.max_tokens <= self.limits[command.request] - self.grown[command.request]
                     assert self.kind == "group" or command.max_tokens <= self.chunk_tokens
                     self.load(command)
                     self.running[command.request] = command
+                case Observe():
+                    self.paused.append(command.request)
                 case Reward():
                     self.to_reward.append(command.request)
                 case ReleaseBatch():
@@ -322,7 +382,9 @@ class PlannerMachine(RuleBasedStateMachine):
         tokens = data.draw(st.integers(1, self.limits[request]))
         done = tokens == self.limits[request] or data.draw(st.booleans())
         self.grown[request] = tokens
-        return Begun(request=request, generated_tokens=tokens, done=done, rewarded=done and data.draw(st.booleans()))
+        rewarded = done and data.draw(st.booleans())
+        paused = not done and self.kind != "histopipe" and data.draw(st.booleans())
+        return Begun(request=request, generated_tokens=tokens, done=done, rewarded=rewarded, paused=paused)
 
     @precondition(lambda self: getattr(self, "running", None))
     @rule(data=st.data(), early=st.booleans())
@@ -333,6 +395,27 @@ class PlannerMachine(RuleBasedStateMachine):
         done = early or self.grown[dispatch.request] == self.limits[dispatch.request]
         instance = dispatch.instance
         self.tell(ChunkFinished(request=dispatch.request, instance=instance, produced_tokens=produced, done=done))
+
+    @precondition(lambda self: getattr(self, "running", None) and self.kind != "histopipe")
+    @rule(data=st.data())
+    def end_turn(self, data):
+        request = data.draw(st.sampled_from(sorted(self.running)))
+        dispatch = self.running[request]
+        produced = min(dispatch.max_tokens, self.limits[request] - self.grown[request] - 1)
+        if produced:
+            del self.running[request]
+            self.grown[request] += produced
+            self.tell(TurnEnded(request=request, instance=dispatch.instance, produced_tokens=produced))
+            assert request in self.paused
+
+    @precondition(lambda self: getattr(self, "paused", None))
+    @rule(data=st.data())
+    def observe(self, data):
+        request = self.paused.pop(data.draw(st.integers(0, len(self.paused) - 1)))
+        done = data.draw(st.booleans())
+        tokens = data.draw(st.integers(0, self.limits[request] - self.grown[request] - 1))
+        self.grown[request] += tokens
+        self.tell(Observed(request=request, observed_tokens=tokens, done=done))
 
     @precondition(lambda self: getattr(self, "to_reward", None))
     @rule(data=st.data())
@@ -353,7 +436,9 @@ class PlannerMachine(RuleBasedStateMachine):
 
     def teardown(self):
         """Whatever is open can always be brought to its end: nothing is lost."""
-        while getattr(self, "running", None) or getattr(self, "to_reward", None):
+        while any(getattr(self, name, None) for name in ("running", "paused", "to_reward")):
+            while self.paused:
+                self.tell(Observed(request=self.paused.pop(), observed_tokens=0, done=False))
             while self.running:
                 request, dispatch = self.running.popitem()
                 self.grown[request] += dispatch.max_tokens

@@ -36,3 +36,10 @@ def test_only_the_latest_count():
     assert meter.distance() == pytest.approx(0.9)
     meter.trained(range(100))
     assert meter.distance() == 0
+
+
+def test_shares_of_right_answers_are_compared_by_what_they_are():
+    """Prompts of eight answers have nine shares, which fall into as many of the deciles as they can."""
+    shares = np.repeat(np.arange(9) / 8, 10)
+    assert distance(shares, shares[::2]) == 0
+    assert distance(shares, shares[shares > 0.5]) == pytest.approx(5 / 9), "the harder ones are missing"

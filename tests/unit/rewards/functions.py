@@ -129,3 +129,25 @@ def surroundings(prompt, response, label, meta):
     rank = [name for name in os.environ if name.startswith(("PMI", "MPI", "HYDRA_", "OMPI_"))]
     modules = sorted({"torch", "mpi4py", "math_verify", "numpy"} & sys.modules.keys())
     raise LookupError(f"{rank} {modules} {os.environ['OMP_NUM_THREADS']} {os.environ['KEPT']}")
+
+
+# Tools
+
+
+def counting(prompt, response, label, meta):
+    """Says how long the response is, and sometimes nothing."""
+    return str(len(response)) if len(response) % 3 else ""
+
+
+async def counting_async(prompt, response, label, meta):
+    return counting(prompt, response, label, meta)
+
+
+def breaking(prompt, response, label, meta):
+    if meta.get("breaks"):
+        raise ValueError("the tool is broken")
+    return {"long": "7" * 500, "strange": "\u00e9", "number": 7}.get(meta.get("says"), "1")
+
+
+def hanging(prompt, response, label, meta):
+    time.sleep(60)

@@ -43,7 +43,7 @@ def test_a_run_directory_and_a_file_of_the_same_columns_read_alike(tmp_path):
         ({"prompt_tokens": [None, 7]}, r"row 1: prompt_tokens is None; allowed is at least 1"),
         ({"group": [-1, 0]}, r"row 1: group is -1; allowed is at least 0"),
         ({"step": [1.0, 1.0]}, r"column step is of type double; allowed are whole numbers"),
-        ({"finish": ["stop", "abort"]}, r"row 2: finish is abort; allowed is stop or length"),
+        ({"finish": ["stop", "abort"]}, r"row 2: finish is abort; allowed is stop or length or turn"),
         ({"finish": [1, 2]}, r"column finish is of type int64; allowed is text"),
         ({"sample": [1, 1]}, r"row 2: step 1 has group 0, sample 1 twice"),
         (dict.fromkeys(ROWS, pa.array([], pa.int64())), r"holds no responses"),

@@ -52,6 +52,18 @@ def test_every_response_token_is_predicted_by_the_position_before_it():
     assert samples.advantages.tolist() == [0, 1, 1, 1, 0, 2, 0]
 
 
+def test_what_was_observed_is_read_and_not_trained_on():
+    batch = msgspec.structs.replace(batch_of([(2, 4), (1, 2)]), drawn=np.array([1, 0, 0, 1, 1, 1], np.bool_))
+    samples = microbatch.align(batch, np.array([1, 2], np.float32), np.array([True, True]))
+    assert samples.tokens.tolist() == [0, 1, 2, 3, 4, 5, 100, 101, 102]
+    assert samples.responses.tolist() == [0, 1, 0, 0, 1, 0, 1, 1, 0]
+    assert samples.advantages.tolist() == [0, 1, 0, 0, 1, 0, 2, 2, 0]
+    assert samples.response_lengths.tolist() == [2, 2]
+    assert build(samples, [0, 1])[0].denominator == 4
+    (by_sequence,) = build(samples, [0, 1], loss_mean="sequence")
+    assert by_sequence.policy.weights.tolist() == [0, 0.5, 0, 0, 0.5, 0, 0.5, 0.5, 0]
+
+
 def test_a_sample_that_does_not_count_has_no_weight():
     samples = aligned([(2, 3), (1, 1)], counted=[False, True])
     assert samples.responses.tolist() == [0, 0, 0, 0, 0, 1, 0]

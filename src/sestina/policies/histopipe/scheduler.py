@@ -12,7 +12,7 @@ from itertools import chain, islice
 
 from sestina.core.ids import RequestId
 from sestina.core.units import InstanceId, Seconds
-from sestina.policies.events import BatchOffered, ChunkFinished, Event, PlacementReason
+from sestina.policies.events import BatchOffered, ChunkFinished, Event, PlacementReason, TurnEnded
 from sestina.policies.histopipe.batch import RankedBatch, RankedGroup, lay_out
 from sestina.policies.histopipe.migration import Route, intra_step_target, migrating, route
 from sestina.policies.histopipe.profile import Part, Profile
@@ -70,7 +70,7 @@ class HistoPipeScheduler:
         self._now = now
         if isinstance(event, BatchOffered):
             self._offers[event.batch] = event
-        elif isinstance(event, ChunkFinished):
+        elif isinstance(event, ChunkFinished | TurnEnded):
             worker = self._workers[event.instance]
             worker.running -= 1
             self._look[event.instance] = None

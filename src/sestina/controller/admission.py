@@ -4,8 +4,7 @@ gate admits a group -> driver rolls it out -> buffer keeps it -> the trainer tak
 """
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -55,10 +54,6 @@ class GroupFeed(Protocol[Offer_co]):
 
     def draw_group(self) -> Offer_co:
         """Return the next group alone and move past it."""
-        ...
-
-    def group(self, group: GroupId) -> Offer_co:
-        """Return a group alone, drawn before or not."""
         ...
 
 
@@ -111,9 +106,6 @@ class Admission(Generic[OfferT, ResponseT]):
         """Started, and neither trained on nor dropped."""
         self._given_up: set[GroupId] = set()
         """Of these, the ones that were dropped before they ended."""
-        self._again: deque[GroupId] = deque()
-        """Groups of a checkpoint that are to be started again, from what it keeps of them."""
-        self._kept: dict[GroupId, dict[RequestId, KeptSample]] = {}
         self._filters = isinstance(algorithm, DAPOConfig) and algorithm.dynamic_sampling
         self._futile = 0
         """Groups filtered since one was kept."""
@@ -161,7 +153,7 @@ class Admission(Generic[OfferT, ResponseT]):
         self._gate = StalenessGate(bounds, version=self._driver.version, accepted=ended)
         steps = self._config.run.steps - step + 1
         self._taken_s = self._clock()
-        self._tell(GroupsOffered(count=max(steps * self._batch_groups - ended, len(self._again))))
+        self._tell(GroupsOffered(count=max(steps * self._batch_groups - ended, self._num_again)))
 
     def _tell(self, event: GateEvent) -> None:
         assert self._gate is not None, f"{event} before the first batch"
@@ -170,12 +162,12 @@ class Admission(Generic[OfferT, ResponseT]):
                 self._start(admit.version)
 
     def _start(self, version: Version) -> None:
-        again = self._again.popleft() if self._again else None
-        offer = self._feed.draw_group() if again is None else self._feed.group(again)
+        offer = self._feed.draw_group()
         [(group, _)] = offer.groups
-        if again is None:
-            self._buffer.admit(group, version)
-        kept = self._kept.pop(group, {})
+        self._buffer.admit(group, version)
+        self._begin(group, offer, {})
+
+    def _begin(self, group: GroupId, offer: OfferT, kept: Mapping[RequestId, KeptSample]) -> None:
         self._groups[group] = self._driver.start(offer, kept, partial(self._ended, group)).samples
 
     def _ended(self, group: GroupId) -> None:
@@ -206,6 +198,16 @@ class Admission(Generic[OfferT, ResponseT]):
         self._buffer.filter(group)
         self._tell(GroupsOffered(count=1))
 
+    @property
+    def _num_again(self) -> int:
+        """Groups that an earlier start of the run has begun and that are yet to begin again."""
+        return 0
+
+    @property
+    def _tokens_kept(self) -> int:
+        """Response tokens of these groups."""
+        return 0
+
     def _wake(self) -> None:
         """Tell whoever waits that a group has ended."""
 
@@ -219,11 +221,6 @@ class Admission(Generic[OfferT, ResponseT]):
             samples,
             self._driver.version,
             generated=self._driver.generated_tokens,
-            under_way=sum(map(num_tokens, self._groups.values()))
-            + sum(len(part.tokens) for sample in self._waiting() for part in sample.parts),
+            under_way=sum(map(num_tokens, self._groups.values())) + self._tokens_kept,
         )
         return samples
-
-    def _waiting(self) -> Iterator[KeptSample]:
-        """Samples of groups that are to be started again."""
-        return (sample for group in self._kept.values() for sample in group.values())

@@ -1,6 +1,8 @@
 """Batches of asynchronous training: rollout waits for the trainer only where the staleness demands it."""
 
 import asyncio
+from collections import deque
+from collections.abc import Iterator
 
 from sestina.config.run import RunConfig
 from sestina.controller.admission import Admission
@@ -11,8 +13,9 @@ from sestina.controller.offer import Offer
 from sestina.controller.sample import Sample
 from sestina.controller.stop import StopRequest
 from sestina.controller.stream_state import StreamState
-from sestina.controller.unfinished import keep, take_up
-from sestina.core.ids import GroupId
+from sestina.controller.unfinished import KeptSample, keep, take_up
+from sestina.core.ids import GroupId, RequestId
+from sestina.core.units import Version
 
 
 class Stream(Admission[Offer, Sample]):
@@ -20,8 +23,11 @@ class Stream(Admission[Offer, Sample]):
 
     def __init__(self, config: RunConfig, feed: Feed, driver: RolloutDriver, stop: StopRequest) -> None:
         super().__init__(config, feed, driver)
-        self._rollout, self._stop = driver, stop
+        self._prompts, self._rollout, self._stop = feed, driver, stop
         self._changed: asyncio.Future[None] | None = None
+        self._again: deque[GroupId] = deque()
+        """Groups of a checkpoint that are to be started again, from what it keeps of them."""
+        self._kept: dict[GroupId, dict[RequestId, KeptSample]] = {}
 
     async def roll_out(self, step: int) -> list[Sample] | None:
         """See `BatchSource.roll_out`."""
@@ -84,13 +90,32 @@ class Stream(Admission[Offer, Sample]):
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
 
+    @property
+    def _num_again(self) -> int:
+        return len(self._again)
+
+    @property
+    def _tokens_kept(self) -> int:
+        return sum(len(part.tokens) for sample in self._waiting() for part in sample.parts)
+
+    def _start(self, version: Version) -> None:
+        if not self._again:
+            super()._start(version)
+            return
+        group = self._again.popleft()
+        self._begin(group, self._prompts.group(group), self._kept.pop(group, {}))
+
     def _restore_group(self, group: GroupId) -> None:
         kept = self._kept.get(group, {})
         if sum(sample.outcome is not None for sample in kept.values()) < self._config.algorithm.group_size:
             self._again.append(group)
             return
-        samples = self._feed.group(group).samples(self._clock())
+        samples = self._prompts.group(group).samples(self._clock())
         take_up({sample.id: sample for sample in samples}, self._kept.pop(group))
         self._groups[group] = samples
         self._ledger.end(samples)
         self._buffer.end(group)
+
+    def _waiting(self) -> Iterator[KeptSample]:
+        """Samples of groups that are to be started again."""
+        return (sample for group in self._kept.values() for sample in group.values())

@@ -11,7 +11,7 @@ from tests.integration.worlds import ROOT
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 RUNS = sorted(path.parent for path in (ROOT / "analysis/data").glob("*/config.yaml"))
-COUNT = "<script>addEventListener('load', () => document.title = Array.from(document.images, i => i.naturalWidth))</script>"
+COUNT = "<script>onload = () => document.title = Array.from(document.images, image => image.naturalWidth)</script>"
 
 
 def shown(page, folder):

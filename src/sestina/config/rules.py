@@ -135,12 +135,9 @@ def _controller_is_free(controller: str, world: str) -> str | None:
     return "'free': nothing is measured there" if measured else None
 
 
-def _ahead_of_a_trainer(mode: str, shares: int) -> str | None:
-    return (
-        "'sync': without a trainer (sim.trainer_shares) no version is ever published"
-        if mode == "async" and not shares
-        else None
-    )
+def _ahead_of_a_trainer(mode: str, shares: int, world: str) -> str | None:
+    alone = mode == "async" and not shares and world == "emulated"
+    return "'sync': without a trainer (sim.trainer_shares) no version is ever published" if alone else None
 
 
 def _trains_for_real(shares: int, world: str) -> str | None:
@@ -277,7 +274,7 @@ RULES = (
     Rule(needs=("sim.controller", "sim.world"), check=_controller_is_free),
     Rule(needs=("eval.every", "run.mode", "sim.world"), check=_evaluates_between_steps),
     Rule(needs=("rollout.expected_tokens", "rollout.max_new_tokens"), check=_mean_is_below_the_longest),
-    Rule(needs=("run.mode", "sim.trainer_shares"), check=_ahead_of_a_trainer),
+    Rule(needs=("run.mode", "sim.trainer_shares", "sim.world"), check=_ahead_of_a_trainer),
     Rule(needs=("sim.trainer_shares", "run.mode"), check=_ahead_by_what_is_given),
     Rule(needs=("sim.trainer_shares", "sim.world"), check=_trains_for_real),
     Rule(needs=("trainer.num_ranks", "sim.trainer_shares"), check=_one_rank_is_shared),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sestina.controller.ledger import Drawn
 from sestina.controller.sample import Sample
 from sestina.core.records import NO_TURN
 from sestina.core.units import Seconds
@@ -119,7 +120,7 @@ def eval_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     }
 
 
-def teaches_nothing(samples: Sequence[Sample]) -> bool:
+def teaches_nothing(samples: Sequence[Drawn]) -> bool:
     """Return whether all rewards of a group are equal, those that failed left out (DAPO, section 3.2)."""
     return len({sample.reward for sample in samples if not math.isnan(sample.reward)}) < 2  # noqa: PLR2004
 

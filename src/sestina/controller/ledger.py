@@ -5,16 +5,51 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Protocol
 
 import numpy as np
 
-from sestina.controller.sample import Sample
+from sestina.core.ids import RequestId
+from sestina.core.records import VersionSpan
 from sestina.core.units import Version
 from sestina.replay.bias import BiasMeter
 
 _log = logging.getLogger(__name__)
 ENOUGH = 256
 """Responses trained on before their lengths can alarm, and prompts before their difficulty: fewer differ by chance."""
+
+
+class Drawn(Protocol):
+    """A response as far as the accounts go: a real run's `Sample`, or what a simulation has in its place."""
+
+    @property
+    def id(self) -> RequestId:
+        """Group and number within it."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Length of the response so far."""
+        ...
+
+    @property
+    def spans(self) -> Sequence[VersionSpan]:
+        """Which weights drew which tokens, so far."""
+        ...
+
+    @property
+    def interruptions(self) -> int:
+        """How often its weights, or what becomes of its cache, changed in the middle of a chunk."""
+        ...
+
+    @property
+    def reward(self) -> float:
+        """NaN when there is none."""
+        ...
+
+    def count_as(self, step: int) -> None:
+        """Count as a response of this step, with all its chunks."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +106,7 @@ class Ledger:
         """Go on from a checkpoint."""
         self.trained, self.dropped = tally.trained, tally.dropped
 
-    def end(self, samples: Sequence[Sample], *, filtered: bool = False) -> None:
+    def end(self, samples: Sequence[Drawn], *, filtered: bool = False) -> None:
         """Count responses of whole groups that are complete.
 
         Those `filtered` are too hard or too easy on purpose: of them only the lengths are compared.
@@ -80,11 +115,11 @@ class Ledger:
         if not filtered:
             self._right.generated(right_shares(samples))
 
-    def drop(self, samples: Iterable[Sample]) -> None:
+    def drop(self, samples: Iterable[Drawn]) -> None:
         """Count samples that will not be trained on."""
         self.dropped += num_tokens(samples)
 
-    def train(self, samples: Sequence[Sample], version: Version, *, generated: int, under_way: int) -> None:
+    def train(self, samples: Sequence[Drawn], version: Version, *, generated: int, under_way: int) -> None:
         """Count a batch that weights of `version` are trained on, `under_way` tokens being left.
 
         Raises AssertionError when a token is lost or counted twice.
@@ -102,28 +137,29 @@ class Ledger:
         }
 
 
-def num_tokens(samples: Iterable[Sample]) -> int:
+def num_tokens(samples: Iterable[Drawn]) -> int:
     """Return the response tokens of samples."""
     return sum(sample.num_tokens for sample in samples)
 
 
-def right_shares(samples: Iterable[Sample]) -> list[float]:
+def right_shares(samples: Iterable[Drawn]) -> list[float]:
     """Return, of samples ordered by group, each group's share of rewards above zero; of one without rewards nothing."""
     groups = groupby(samples, key=lambda sample: sample.id.group)
     rewards = [[sample.reward for sample in group if not math.isnan(sample.reward)] for _, group in groups]
     return [sum(reward > 0 for reward in group) / len(group) for group in rewards if group]
 
 
-def ages(samples: Sequence[Sample], version: Version) -> dict[str, float]:
+def ages(samples: Sequence[Drawn], version: Version) -> dict[str, float]:
     """Staleness is `version` less the version of a sample's first token, whatever drew the rest."""
-    stale = np.array([version - sample.spans[0].version for sample in samples])
-    tokens = version - np.concatenate([sample.versions for sample in samples])
-    kept = sum(span.num_tokens for sample in samples for span in sample.spans if span.kept_kv)
+    each = [sample.spans for sample in samples]
+    stale = np.array([version - spans[0].version for spans in each])
+    every = [span for spans in each for span in spans]
+    tokens = sum(span.num_tokens for span in every)
     return {
         "async/staleness_mean": float(stale.mean()),
         "async/staleness_max": float(stale.max()),
-        "async/token_staleness_mean": float(tokens.mean()),
-        "async/mixed_version_ratio": float(np.mean([len(set(s.versions.tolist())) > 1 for s in samples])),
-        "async/interruptions": float(sum(len(sample.spans) - len(sample.parts) for sample in samples)),
-        "async/kept_kv_token_ratio": kept / len(tokens),
+        "async/token_staleness_mean": sum((version - span.version) * span.num_tokens for span in every) / tokens,
+        "async/mixed_version_ratio": float(np.mean([len({span.version for span in spans}) > 1 for spans in each])),
+        "async/interruptions": float(sum(sample.interruptions for sample in samples)),
+        "async/kept_kv_token_ratio": sum(span.num_tokens for span in every if span.kept_kv) / tokens,
     }

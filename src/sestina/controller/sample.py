@@ -79,6 +79,11 @@ class Sample:
         return [span for part in self.parts for span in part.spans if span.num_tokens]
 
     @property
+    def interruptions(self) -> int:
+        """How often its weights, or what becomes of its cache, changed in the middle of a chunk."""
+        return len(self.spans) - len(self.parts)
+
+    @property
     def versions(self) -> VersionArray:
         """[drawn tokens] weights that drew each."""
         return np.repeat([s.version for s in self.spans], [s.num_tokens for s in self.spans]).astype(np.int32)

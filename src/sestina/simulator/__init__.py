@@ -20,7 +20,9 @@ workload.py    what a step rolls out: drawn, or recorded
 acceptance.py  what drafts yield
 chunk.py, response.py, prefixes.py, resume.py  requests, and where their keys and values lie
 fluid.py, progress.py  an instance that advances in closed form
+feed.py        what is offered to the planner
 simulated.py   the driver
+ahead.py       the loop where rollout goes on while the trainer works
 world.py, hardware.py  all of it from a configuration
 rollouts.py, outcome.py, compare.py            one scheduler's steps; metrics; schedulers side by side
 """

@@ -1,10 +1,10 @@
 """A chunk of a response on a simulated instance."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sestina.core.ids import RequestId
-from sestina.core.records import KvSource
-from sestina.core.units import Seconds
+from sestina.core.records import KvSource, VersionSpan
+from sestina.core.units import Seconds, Version
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -43,6 +43,12 @@ class Chunk:
     kv_loaded_tokens: int = 0
     kv_moved_bytes: int = 0
     kv_s: Seconds = 0.0
+    version: Version = 0
+    """Weights that draw it now."""
+    kept_kv: bool = False
+    """Whether they do so over keys and values of older ones."""
+    spans: list[VersionSpan] = field(default_factory=list[VersionSpan])
+    """Of earlier weights, or another cache; when it has ended, of all its tokens."""
 
     @property
     def accepted_tokens(self) -> int:
@@ -58,3 +64,10 @@ class Chunk:
     def context_tokens(self) -> float:
         """The same with the prompt."""
         return self.prompt_tokens + self.own_tokens
+
+    def turn(self, version: Version, *, kept_kv: bool) -> None:
+        """Close the span of the tokens so far, all of them whole; the next are drawn otherwise."""
+        drawn = int(self.produced) - sum(span.num_tokens for span in self.spans)
+        if drawn:
+            self.spans.append(VersionSpan(version=self.version, num_tokens=drawn, kept_kv=self.kept_kv))
+        self.version, self.kept_kv = version, kept_kv

@@ -19,7 +19,10 @@ _DASHES = ("solid", "dashed", "dashdot", "dotted")
 
 
 def table_of(compared: Sequence[Rollouts], uncalibrated: Sequence[str]) -> Table:
-    """Return means over steps, with speed relative to the first; says what they rest on that nobody measured."""
+    """Return means over steps, with speed relative to the first; says what they rest on that nobody measured.
+
+    Speed is of rollouts; in asynchronous training of whole steps, whose rollouts have neither an end nor a tail.
+    """
     shown = Table(
         title="simulated, means over steps, seconds",
         title_justify="left",
@@ -30,14 +33,16 @@ def table_of(compared: Sequence[Rollouts], uncalibrated: Sequence[str]) -> Table
     shown.caption = f"not calibrated: {', '.join(uncalibrated)}" if uncalibrated else "all calibrated"
     for name in ("scheduler", "step", "rollout", "tail", "train", "weights", "tokens/s", "x", "preempted"):
         shown.add_column(name, justify="left" if name == "scheduler" else "right")
-    first = _mean(compared[0], "perf/rollout_s")
+    mixed = "async/staleness_max" in compared[0].steps[0]
+    compares = "perf/step_s" if mixed else "perf/rollout_s"
+    first = _mean(compared[0], compares)
     for each in compared:
-        rollout_s = _mean(each, "perf/rollout_s")
-        tail_s = fmean(line["rollout/tail_share"] * line["perf/rollout_s"] for line in each.steps)
-        spans = [_mean(each, "perf/step_s"), rollout_s, tail_s, _mean(each, "perf/train_s")]
-        cells = [_seconds(value) for value in (*spans, _mean(each, "perf/weights_s"))]
-        cells += [f"{_mean(each, 'perf/tokens_per_s'):,.0f}", f"{first / rollout_s:.2f}"]
-        shown.add_row(each.scheduler, *cells, f"{_mean(each, 'rollout/preemptions'):,.0f}")
+        spans = [_mean(each, f"perf/{span}_s") for span in ("step", "rollout", "train", "weights")]
+        step, rollout, train, weights = map(_seconds, spans)
+        tail = "-" if mixed else _seconds(_tail_s(each))
+        cells = [f"{_mean(each, 'perf/tokens_per_s'):,.0f}", f"{first / _mean(each, compares):.2f}"]
+        cells.append(f"{_mean(each, 'rollout/preemptions'):,.0f}")
+        shown.add_row(each.scheduler, step, rollout, tail, train, weights, *cells)
     return shown
 
 
@@ -76,6 +81,10 @@ def draw_finished(compared: Sequence[Rollouts], path: Path) -> None:
 
 def _seconds(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits are enough
+
+
+def _tail_s(each: Rollouts) -> float:
+    return fmean(line["rollout/tail_share"] * line["perf/rollout_s"] for line in each.steps)
 
 
 def _mean(each: Rollouts, name: str) -> float:

@@ -4,6 +4,10 @@ A step is never taken, whatever the number of requests (progress.py). What an en
 `rollout/batcher.py`: requests are admitted in order of arrival while slots and room last, a share of it left free; when
 the next step has no room, the request admitted last gives its room up, waits in front and computes its tokens again.
 Prefill stops the others.
+
+New weights are those of `Batcher.change_weights`: what runs goes back to the front of the queue with its tokens, in its
+order, and computes them again, or goes on over what it has; nothing that was kept for later is of use. An instance that
+drains ends what it has begun before it takes them, and begins nothing meanwhile.
 """
 
 from collections import deque
@@ -12,7 +16,7 @@ from typing import NamedTuple
 
 from sestina.core.errors import RunError
 from sestina.core.ids import GroupId, RequestId
-from sestina.core.units import InstanceId, Seconds
+from sestina.core.units import InstanceId, Seconds, Version
 from sestina.rollout.batcher import WATERMARK
 from sestina.simulator.acceptance import Drafting
 from sestina.simulator.chunk import Chunk
@@ -29,6 +33,24 @@ class FluidLimits:
 
     kv_capacity_tokens: int
     max_running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnUpdate:
+    """What new weights do to what an instance runs."""
+
+    drains: bool = False
+    """It ends first; it is interrupted otherwise."""
+    keep_kv: bool = False
+    """Interrupted, it goes on over the keys and values it has."""
+
+
+class _Weights(NamedTuple):
+    """At the door."""
+
+    version: Version
+    takes_s: Seconds
+    """To be received and loaded."""
 
 
 class _Segment(NamedTuple):
@@ -48,7 +70,13 @@ class FluidInstance:
     """One instance; told the time, it never asks."""
 
     def __init__(
-        self, instance: InstanceId, limits: FluidLimits, cost: EngineCost, drafting: Drafting, resume: Resume
+        self,
+        instance: InstanceId,
+        limits: FluidLimits,
+        cost: EngineCost,
+        drafting: Drafting,
+        resume: Resume,
+        on_update: OnUpdate = OnUpdate(),
     ) -> None:
         self.id = instance
         self.limits = limits
@@ -56,7 +84,9 @@ class FluidInstance:
         """Keys and values of those that run; a group's prompt counts once."""
         self.peak_tokens = 0.0
         """The most that it has held."""
-        self._cost, self._drafting, self._resume = cost, drafting, resume
+        self.version: Version = 0
+        """Of its weights."""
+        self._cost, self._drafting, self._resume, self._on_update = cost, drafting, resume, on_update
         self._watermark = int(limits.kv_capacity_tokens * WATERMARK)
         self._at_s: Seconds = 0.0
         """The boundary that the state is of; it may lie ahead of the world's time."""
@@ -73,6 +103,15 @@ class FluidInstance:
         self._gave_way = False
         """Whether the step that begins at the boundary has cost a request its room: it does not come back before it."""
         self._moves: list[tuple[Chunk, int]] = []
+        self._cuts: list[Chunk] = []
+        self._weights: _Weights | None = None
+        self.loaded_s: Seconds = 0.0
+        """When it had its weights."""
+        self._idle_s: Seconds = 0.0
+
+    def idle_s(self, now: Seconds) -> Seconds:
+        """Return how long it has had nothing to do."""
+        return self._idle_s + (0.0 if self._running else max(0.0, now - self._at_s))
 
     @property
     def num_running(self) -> int:
@@ -87,6 +126,18 @@ class FluidInstance:
         """A chunk that runs here is of another class from the next boundary on; `settle` does it."""
         self._moves.append((chunk, number))
 
+    def abort(self, chunk: Chunk) -> bool:
+        """Have a chunk end with its next token; returns False when it waits here, and is let go at once."""
+        if chunk.ticket:
+            self._cuts.append(chunk)
+            return True
+        self._waiting.remove(chunk)
+        return False
+
+    def update(self, version: Version, takes_s: Seconds) -> None:
+        """Weights lie at the door; `settle` takes them."""
+        self._weights = _Weights(version, takes_s)
+
     def settle(self, now: Seconds) -> Seconds | None:
         """Take in what has come by `now`, at the first boundary from then on.
 
@@ -94,20 +145,18 @@ class FluidInstance:
         """
         segment = self._segment
         if segment is not None and now < segment.ends_s:
-            if not self._moves and not (self._waiting and self._fits(self._waiting[0])):
+            if not self._at_the_door:
                 return segment.ends_s
             steps = segment.lines.steps_for(now - self._at_s, self._read_tokens, segment.growth)
-            if steps >= segment.steps or (not steps and self._gave_way):
+            if steps >= segment.steps or (not steps and self._gave_way and not self._takes_weights):
                 return segment.ends_s
             self._run(segment, steps)
         elif segment is not None and segment.steps:
             return segment.ends_s  # due at this instant, and `finish` will be asked
         elif not self._running:
+            self._idle_s = self.idle_s(now)
             self._at_s = max(self._at_s, now)
-        for chunk, number in self._moves:
-            self._progress.reclass(chunk, number)
-        self._moves.clear()
-        self._admit()
+        self._take_in()
         self._segment = self._plan()
         return self._segment and self._segment.ends_s
 
@@ -120,11 +169,67 @@ class FluidInstance:
         for chunk in ended:
             self._leave(chunk)
             chunk.produced = chunk.tokens
+            chunk.turn(chunk.version, kept_kv=chunk.kept_kv)
             chunk.finished_s = self._at_s
-            if not chunk.done:
+            if not chunk.done and not chunk.kept_kv:
                 self._prefixes.release(chunk.request, int(chunk.own_tokens))
         self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
         return ended
+
+    @property
+    def _at_the_door(self) -> bool:
+        """Whether anything waits for a boundary that would be let in."""
+        fits = bool(self._waiting) and self._fits(self._waiting[0])
+        return bool(self._moves or self._cuts) or self._takes_weights or fits
+
+    @property
+    def _takes_weights(self) -> bool:
+        begun = bool(self._running) or self._begun_waits
+        return self._weights is not None and not (self._on_update.drains and begun)
+
+    @property
+    def _begun_waits(self) -> bool:
+        """Whether what waits first has run before; those in front of the queue have."""
+        return bool(self._waiting) and self._waiting[0].started_s is not None
+
+    def _take_in(self) -> None:
+        """Do at a boundary what has been asked for, and let in what waits."""
+        for chunk, number in self._moves:
+            self._progress.reclass(chunk, number)
+        self._moves.clear()
+        for chunk in self._cuts:
+            self._cut(chunk)
+        self._cuts.clear()
+        if self._weights is not None and self._takes_weights:
+            self._load(self._weights)
+            self._weights = None
+        self._admit()
+
+    def _cut(self, chunk: Chunk) -> None:
+        if chunk.ticket:
+            self._progress.leave(chunk)
+            chunk.tokens, chunk.done = min(chunk.tokens, int(chunk.produced) + 1), True
+            self._progress.join(chunk)
+
+    def _load(self, weights: _Weights) -> None:
+        """Have every request go on under other weights; drafts are forgotten with the rest."""
+        self._at_s = self.loaded_s = self._at_s + weights.takes_s
+        self.version = weights.version
+        kept = self._on_update.keep_kv
+        for chunk in self._waiting:
+            chunk.class_number = 0
+            chunk.turn(weights.version, kept_kv=False)
+        for chunk in reversed(list(self._running.values())):
+            if kept:
+                self._progress.leave(chunk)
+            else:
+                self._send_back(chunk)
+            chunk.class_number = 0
+            chunk.turn(weights.version, kept_kv=kept)
+        if kept:
+            for chunk in self._running.values():
+                self._progress.join(chunk)
+        self._prefixes.forget()
 
     def _run(self, segment: _Segment, steps: int) -> None:
         if not steps:
@@ -162,7 +267,8 @@ class FluidInstance:
         return None
 
     def _fits(self, chunk: Chunk) -> bool:
-        if len(self._running) >= self.limits.max_running:
+        drains = self._weights is not None and self._on_update.drains
+        if len(self._running) >= self.limits.max_running or (drains and chunk.started_s is None):
             return False
         wanted = chunk.own_tokens + (0 if chunk.request.group in self._members else chunk.prompt_tokens)
         room = self.limits.kv_capacity_tokens - self.held_tokens
@@ -181,6 +287,8 @@ class FluidInstance:
         self.held_tokens += own + (0 if members else chunk.prompt_tokens)
         self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
         chunk.started_s = self._at_s if chunk.started_s is None else chunk.started_s
+        if chunk.version != self.version or chunk.kept_kv:
+            chunk.turn(self.version, kept_kv=False)
         self._at_s += self._resume.resume(chunk, self.id, prompt=prompt, own=cached, cost=self._cost)
         self._read_tokens += chunk.context_tokens
         self._running[chunk.request] = chunk
@@ -197,16 +305,22 @@ class FluidInstance:
         if not self._members[group]:
             del self._members[group]
             self.held_tokens -= chunk.prompt_tokens
-            self._prefixes.release(group, chunk.prompt_tokens)
+            if not chunk.kept_kv:
+                self._prefixes.release(group, chunk.prompt_tokens)
         if not self._running:
             self.held_tokens = self._read_tokens = 0.0  # what rounding has left
 
     def _preempt(self) -> None:
         self._gave_way = True
         chunk = self._running[next(reversed(self._running))]
+        self._send_back(chunk)
+        chunk.preemptions += 1
+        if not chunk.kept_kv:
+            self._prefixes.release(chunk.request, int(chunk.own_tokens))
+        self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
+
+    def _send_back(self, chunk: Chunk) -> None:
+        """A running chunk waits in front, with its whole tokens."""
         self._leave(chunk)
         chunk.produced = int(chunk.produced)
-        chunk.preemptions += 1
-        self._prefixes.release(chunk.request, int(chunk.own_tokens))
-        self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
         self._waiting.appendleft(chunk)

@@ -12,7 +12,7 @@ from sestina.telemetry.traces import tail_start
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """Of one step, in virtual time but for the last."""
+    """Of one step, in virtual time but for the last; in asynchronous training, the trainer's."""
 
     rollout_s: Seconds
     train_s: Seconds
@@ -20,18 +20,22 @@ class Spans:
     simulation_s: Seconds
     """What it took here."""
 
+    @property
+    def step_s(self) -> Seconds:
+        """The whole step."""
+        return self.rollout_s + self.train_s + self.weights_s
+
 
 def step_metrics(responses: Sequence[Response], spans: Spans, uncalibrated: Sequence[str]) -> dict[str, float]:
     """Return the line of a step; a metric `perf/uncalibrated/NAME` for each assumed value that it rests on."""
     tokens = float(sum(response.generated_tokens for response in responses))
-    step_s = spans.rollout_s + spans.train_s + spans.weights_s
     perf = {
         "rollout_s": spans.rollout_s,
         "train_s": spans.train_s,
         "weights_s": spans.weights_s,
-        "step_s": step_s,
+        "step_s": spans.step_s,
         "rollout_tokens": tokens,
-        "tokens_per_s": tokens / spans.rollout_s,
+        "tokens_per_s": tokens / spans.rollout_s if spans.rollout_s else float("nan"),
         "simulation_s": spans.simulation_s,
         **{f"uncalibrated/{name}": 1.0 for name in uncalibrated},
     }

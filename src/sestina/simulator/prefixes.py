@@ -28,6 +28,11 @@ class IdlePrefixes:
         self.total -= tokens
         return tokens
 
+    def forget(self) -> None:
+        """Weights have changed: nothing that is there serves anybody."""
+        self._tokens.clear()
+        self.total = 0
+
     def shrink(self, room: float) -> None:
         """Give up entries until the others fit."""
         while self.total > room:

@@ -1,8 +1,9 @@
 """A response of a simulated rollout, and the rows that it leaves in the traces."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sestina.core.ids import RequestId
+from sestina.core.records import VersionSpan
 from sestina.core.units import InstanceId, Seconds
 from sestina.policies.events import Dispatch
 from sestina.simulator.chunk import Chunk
@@ -24,7 +25,21 @@ class Response:
     generated_tokens: int = 0
     dispatched: tuple[Dispatch, Chunk, Seconds] | None = None
     rows: list[ChunkRow] = field(default_factory=list[ChunkRow])
+    spans: list[VersionSpan] = field(default_factory=list[VersionSpan])
+    """Which weights drew which tokens, so far."""
     rewarded_s: Seconds = 0.0
+    reward: float = float("nan")
+    """Nothing is scored."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Length of the response so far."""
+        return self.generated_tokens
+
+    @property
+    def interruptions(self) -> int:
+        """How often its weights, or what becomes of its cache, changed in the middle of a chunk."""
+        return len(self.spans) - len(self.rows)
 
     @property
     def finish(self) -> str:
@@ -57,6 +72,7 @@ class Response:
         dispatch, _, dispatched_s = self.dispatched
         self.dispatched = None
         self.generated_tokens += chunk.tokens
+        self.spans += chunk.spans
         self.rows.append(
             ChunkRow(
                 step=self.step,
@@ -68,7 +84,7 @@ class Response:
                 budget_tokens=dispatch.max_tokens,
                 tokens=chunk.tokens,
                 finish=self.finish if chunk.done else "chunk",
-                version=0,
+                version=chunk.version,
                 dispatched_s=dispatched_s,
                 submitted_s=chunk.submitted_s,
                 started_s=now if chunk.started_s is None else chunk.started_s,
@@ -86,6 +102,11 @@ class Response:
             )
         )
 
+    def count_as(self, step: int) -> None:
+        """Count as a response of this step, with all its chunks."""
+        self.step = step
+        self.rows = [replace(row, step=step) for row in self.rows]
+
     def row(self) -> RequestRow:
         """Return the finished response as the traces want it; nothing was scored, so there is no reward."""
         return RequestRow(
@@ -101,8 +122,8 @@ class Response:
             reward=None,
             reward_error="simulated: no response was scored",
             reward_s=self.reward_s,
-            first_version=0,
-            last_version=0,
+            first_version=self.spans[0].version,
+            last_version=self.spans[-1].version,
             offered_s=self.offered_s,
             started_s=self.rows[0].started_s,
             finished_s=self.finished_s,

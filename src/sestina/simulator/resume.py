@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sestina.core.ids import RequestId
 from sestina.core.records import KvSource
-from sestina.core.units import InstanceId, Seconds
+from sestina.core.units import InstanceId, Seconds, Version
 from sestina.kvpool.config import LocalKvPoolConfig
 from sestina.simulator.chunk import Chunk
 from sestina.simulator.cost.moves import MoveCost, Way
@@ -25,6 +25,8 @@ class _Kept:
     node: int
     tier: Way
     num_bytes: float
+    version: Version
+    """Of the weights that computed it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,8 +45,8 @@ class SimulatedPool:
     _nodes: dict[int, _Node] = field(default_factory=dict[int, _Node])
     _kept: dict[RequestId, _Kept] = field(default_factory=dict[RequestId, _Kept])
 
-    def keep(self, request: RequestId, instance: InstanceId, tokens: int) -> None:
-        """A chunk leaves so many tokens' keys and values."""
+    def keep(self, request: RequestId, instance: InstanceId, tokens: int, version: Version) -> None:
+        """A chunk leaves so many tokens' keys and values, computed with weights of a version."""
         self.drop(request)
         number = instance // self.instances_per_node
         size = tokens * self.cost.token_bytes * self.instance_gpus
@@ -52,7 +54,7 @@ class SimulatedPool:
         for tier in node.free_bytes:
             if size <= node.free_bytes[tier] and self.cost.links[tier] is not None:
                 node.free_bytes[tier] -= size
-                self._kept[request] = _Kept(node=number, tier=tier, num_bytes=size)
+                self._kept[request] = _Kept(node=number, tier=tier, num_bytes=size, version=version)
                 return
 
     def drop(self, request: RequestId) -> None:
@@ -61,10 +63,15 @@ class SimulatedPool:
         if kept is not None:
             self._nodes[kept.node].free_bytes[kept.tier] += kept.num_bytes
 
-    def move_s(self, request: RequestId, instance: InstanceId, tokens: int) -> tuple[KvSource, Seconds] | None:
-        """Return from where and in what time so many tokens come; None when they are out of reach."""
-        kept = self._kept.get(request)
-        if kept is None:
+    def forget(self) -> None:
+        """What is kept is of older weights, and wanted no more."""
+        for request in list(self._kept):
+            self.drop(request)
+
+    def move_s(self, chunk: Chunk, instance: InstanceId, tokens: int) -> tuple[KvSource, Seconds] | None:
+        """Return from where and in what time so many tokens of a chunk come; None when they are out of reach."""
+        kept = self._kept.get(chunk.request)
+        if kept is None or kept.version != chunk.version:
             return None
         here_s = self.cost.kv_s(kept.tier, tokens)
         over_s: Seconds | None = 0.0
@@ -92,7 +99,7 @@ class Resume:
         chunk.cached_tokens += has
         compute_s = cost.prefill_s(missing, has)
         lacks = int(chunk.own_tokens) - own
-        found = self.pool.move_s(chunk.request, instance, lacks) if self.pool and lacks else None
+        found = self.pool.move_s(chunk, instance, lacks) if self.pool and lacks else None
         if found is None or self.pool is None:
             chunk.prefilled_tokens += missing
             return compute_s
@@ -109,11 +116,16 @@ class Resume:
         chunk.prefilled_tokens += rest
         return moved_s
 
+    def forget(self) -> None:
+        """What was kept is of older weights."""
+        if self.pool is not None:
+            self.pool.forget()
+
     def left(self, chunk: Chunk, instance: InstanceId) -> None:
         """A chunk has ended: its keys and values are kept, or wanted no more."""
         if self.pool is None:
             return
-        if chunk.done:
+        if chunk.done or chunk.kept_kv:
             self.pool.drop(chunk.request)
         else:
-            self.pool.keep(chunk.request, instance, int(chunk.own_tokens))
+            self.pool.keep(chunk.request, instance, int(chunk.own_tokens), chunk.version)

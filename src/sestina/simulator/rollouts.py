@@ -2,9 +2,12 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Console
 
@@ -14,6 +17,8 @@ from sestina.controller.plan import planner_of
 from sestina.controller.run_dir import CONFIG, JOURNAL
 from sestina.core.units import Seconds
 from sestina.policies.planner import SchedulerKind
+from sestina.simulator.ahead import AheadRun
+from sestina.simulator.feed import SimulatedFeed
 from sestina.simulator.fluid import FluidInstance
 from sestina.simulator.outcome import Spans, finished_after, step_metrics
 from sestina.simulator.response import Response
@@ -23,6 +28,9 @@ from sestina.simulator.world import World
 from sestina.telemetry.journal import Journal
 from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.traces import write_step
+
+TakeStep: TypeAlias = Callable[[int], tuple[list[Response], dict[str, float]]]
+"""Step, from 1 -> its responses and metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +48,7 @@ def driver_of(world: World, scheduler: SchedulerKind, journal: Journal | None) -
     """Return a driver whose instances are up."""
     rollout, resume = dataclasses.replace(world.config.rollout, scheduler=scheduler), Resume(pool=world.pool())
     instances = [
-        FluidInstance(number, world.limits, world.cost, world.drafting, resume)
+        FluidInstance(number, world.limits, world.cost, world.drafting, resume, world.on_update)
         for number in range(rollout.num_instances)
     ]
     return SimulatedDriver(
@@ -67,24 +75,27 @@ def roll_out(world: World, scheduler: SchedulerKind, folder: Path, console: Cons
             folder, config.telemetry, resolved=as_dict(config), name=f"{config.name}-{scheduler}", first_step=1
         )
         stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
-        driver = driver_of(world, scheduler, stack.enter_context(closing(Journal(folder / JOURNAL))))
+        step_of = steps_of(world, driver_of(world, scheduler, stack.enter_context(closing(Journal(folder / JOURNAL)))))
         for step in range(1, config.run.steps + 1):
-            responses, values = take_step(world, driver, step)
+            responses, values = step_of(step)
             lines.append(values)
             rows = [row for response in responses for row in response.rows]
             write_step(folder, step, [response.row() for response in responses], rows)
             metrics.log(step, values)
-            console.print(
-                f"{scheduler}, step {step}: rollout {values['perf/rollout_s']:,.1f} s, "
-                f"{values['perf/tokens_per_s']:,.0f} tokens/s ({values['perf/simulation_s']:.1f} s here)"
-            )
+            console.print(_line(world, scheduler, step, values))
     return Rollouts(scheduler=scheduler, steps=tuple(lines), finished_s=tuple(finished_after(responses)))
 
 
+def steps_of(world: World, driver: SimulatedDriver) -> TakeStep:
+    """Return what takes a run's steps, in order."""
+    return AheadRun(world, driver).take_step if world.mixed else partial(take_step, world, driver)
+
+
 def take_step(world: World, driver: SimulatedDriver, step: int) -> tuple[list[Response], dict[str, float]]:
-    """Simulate one step, training and weights included; returns its responses and metrics."""
+    """Simulate one synchronous step, training and weights included; returns its responses and metrics."""
     began_s, offered_s = time.perf_counter(), driver.now_s
-    responses = driver.roll_out(step, world.workload(step), world.config.rollout.max_new_tokens)
+    feed = SimulatedFeed(world.workload, max_new_tokens=world.config.rollout.max_new_tokens)
+    responses = driver.roll_out(feed.of_step(step))
     spans = Spans(
         rollout_s=driver.now_s - offered_s,
         train_s=world.training.batch_s([response.prompt_tokens + response.length for response in responses]),
@@ -93,6 +104,14 @@ def take_step(world: World, driver: SimulatedDriver, step: int) -> tuple[list[Re
     )
     driver.now_s += spans.train_s + spans.weights_s
     return responses, step_metrics(responses, spans, world.uncalibrated)
+
+
+def _line(world: World, scheduler: SchedulerKind, step: int, values: dict[str, float]) -> str:
+    span = "step" if world.mixed else "rollout"
+    return (
+        f"{scheduler}, step {step}: {span} {values[f'perf/{span}_s']:,.1f} s, "
+        f"{values['perf/tokens_per_s']:,.0f} tokens/s ({values['perf/simulation_s']:.1f} s here)"
+    )
 
 
 def _config(config: RunConfig, scheduler: SchedulerKind, folder: Path) -> RunConfig:

@@ -4,20 +4,21 @@ The controller takes no time and messages take none on their way: what an instan
 instant, and what it answers has arrived.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
 
+from sestina.controller.unfinished import KeptSample
 from sestina.core.errors import RunError
 from sestina.core.ids import GroupId, RequestId
-from sestina.core.units import InstanceId, Seconds
+from sestina.core.units import InstanceId, Seconds, Version
 from sestina.policies.events import (
     BatchOffered,
     ChunkFinished,
     Command,
     Dispatch,
     Event,
-    GroupSpec,
     InstanceUp,
     Observe,
     ReleaseBatch,
@@ -27,16 +28,28 @@ from sestina.policies.events import (
 from sestina.policies.planner import RolloutPlanner
 from sestina.simulator.acceptance import Drafting
 from sestina.simulator.agenda import Agenda
+from sestina.simulator.chunk import Chunk
+from sestina.simulator.feed import SimulatedOffer
 from sestina.simulator.fluid import FluidInstance
 from sestina.simulator.response import Response
 from sestina.simulator.resume import Resume
 from sestina.simulator.scoring import Workers
-from sestina.simulator.workload import SimulatedGroup
 from sestina.telemetry.journal import Journal
 
 
+@dataclass(slots=True, kw_only=True)
+class SimulatedBatch:
+    """A batch that has been offered to the planner."""
+
+    samples: list[Response]
+    """Ordered by (group, sample); they grow as their chunks end."""
+    on_release: Callable[[], None]
+    released: bool = False
+    """Every response is finished and rewarded."""
+
+
 class SimulatedDriver:
-    """Rolls out one batch after the other."""
+    """Rolls out batches, which may overlap; owns the instances."""
 
     def __init__(
         self,
@@ -61,13 +74,22 @@ class SimulatedDriver:
         self.now_s: Seconds = 0.0
         """The world's time."""
         self._due: dict[InstanceId, Seconds | None] = dict.fromkeys(self._instances)
-        self._versions = dict.fromkeys(self._instances, 0)
+        self._turns = dict.fromkeys(self._instances, 0)
         """Of what is in the agenda; older entries are void."""
         self._touched: dict[InstanceId, None] = {}
         self._responses: dict[RequestId, Response] = {}
+        """Of the batches under way."""
+        self._batches: dict[int, SimulatedBatch] = {}
         self._finished: dict[GroupId, int] = {}
-        self._num_batches = 0
-        self._released = True
+        """Responses that siblings may draft from."""
+        self._dropped: set[GroupId] = set()
+        self._behind: set[InstanceId] = set()
+        """Instances that have yet to take the weights that are being published."""
+        self._num_batches = self.generated_tokens = 0
+        self.version: Version = 0
+        """What every instance has."""
+        self.overlaps = False
+        """Whether chunks run while weights are published, which makes no difference here."""
         for instance in instances:
             limits = instance.limits
             self._hear(
@@ -84,47 +106,66 @@ class SimulatedDriver:
         """All of them; for figures and tests."""
         return list(self._instances.values())
 
-    def roll_out(self, step: int, groups: Sequence[SimulatedGroup], max_new_tokens: int) -> list[Response]:
+    def idle_s(self) -> Seconds:
+        """Return how long instances have had nothing to do, all of them together."""
+        return sum(instance.idle_s(self.now_s) for instance in self._instances.values())
+
+    def roll_out(self, offer: SimulatedOffer) -> list[Response]:
         """Return the batch's responses, all finished and rewarded, ordered by (group, sample)."""
-        self._responses = {
-            response.id: response for group in groups for response in self._begin(step, group, max_new_tokens)
-        }
-        self._finished = {group.group: 0 for group in groups}
-        self._released = False
+        batch = self.start(offer)
+        self.run_until(lambda: batch.released)
+        return batch.samples
+
+    def start(
+        self,
+        offer: SimulatedOffer,
+        kept: Mapping[RequestId, KeptSample] | None = None,
+        on_release: Callable[[], None] = lambda: None,
+    ) -> SimulatedBatch:
+        """Begin a batch and leave it to itself; `on_release` is called when it is released."""
+        assert not kept, "a simulation goes on from nothing"
+        responses = {response.id: response for response in offer.responses(self.now_s)}
+        self._responses |= responses
+        self._finished |= {group: 0 for group, _ in offer.groups}
         self._num_batches += 1
-        self._hear(BatchOffered(batch=self._num_batches, groups=self._specs(groups, max_new_tokens)))
+        batch = SimulatedBatch(samples=list(responses.values()), on_release=on_release)
+        self._batches[self._num_batches] = batch
+        self._tell(BatchOffered(batch=self._num_batches, groups=offer.specs(tell_lengths=self._tell_lengths)))
+        return batch
+
+    def drop(self, group: GroupId) -> None:
+        """Have a group end as soon as its chunks are given back; its responses are then neither whole nor rewarded."""
+        self._dropped.add(group)
+        for response in self._siblings(group):
+            if response.dispatched is not None:
+                dispatch, chunk, _ = response.dispatched
+                self._abort(chunk, dispatch.instance)
         self._settle()
-        while not self._released:
+
+    def run_until(self, done: Callable[[], bool]) -> None:
+        """Let things happen until `done` holds; raises RunError when nothing is left to happen."""
+        while not done():
             if not self._agenda.run_next():
                 left = sum(response.generated_tokens < response.length for response in self._responses.values())
                 raise RunError(f"{left} of {len(self._responses)} responses are left, and nothing goes on")
-        return list(self._responses.values())
 
-    def _begin(self, step: int, group: SimulatedGroup, max_new_tokens: int) -> list[Response]:
-        return [
-            Response(
-                id=RequestId(group.group, sample),
-                step=step,
-                prompt_tokens=group.prompt_tokens,
-                length=length,
-                limit=max_new_tokens,
-                reward_s=reward_s,
-                offered_s=self.now_s,
-            )
-            for sample, (length, reward_s) in enumerate(zip(group.lengths, group.rewards_s, strict=True))
-        ]
+    def publish(self, version: Version, at: Seconds, takes_s: Seconds) -> None:
+        """From an instant on give weights to every instance, which each takes so long; returns when all have them."""
+        self._behind = set(self._instances)
+        self._agenda.put(at, partial(self._update, version, takes_s))
+        self.run_until(lambda: not self._behind)
+        have_s = max(instance.loaded_s for instance in self._instances.values())
+        self._agenda.put(max(self.now_s, have_s), partial(self._published, version))
+        self.run_until(lambda: self.version == version)
 
-    def _specs(self, groups: Sequence[SimulatedGroup], max_new_tokens: int) -> tuple[GroupSpec, ...]:
-        return tuple(
-            GroupSpec(
-                group=group.group,
-                prompt_tokens=group.prompt_tokens,
-                num_samples=len(group.lengths),
-                max_new_tokens=max_new_tokens,
-                lengths=group.lengths if self._tell_lengths else (),
-            )
-            for group in groups
-        )
+    def _tell(self, event: Event) -> None:
+        """Have the planner hear, after what is happening, of something that happens at the same instant."""
+        self._agenda.put(self.now_s, partial(self._happens, partial(self._hear, event)))
+
+    def _happens(self, happening: Callable[[], None], at: Seconds) -> None:
+        self.now_s = at
+        happening()
+        self._settle()
 
     def _hear(self, event: Event) -> None:
         commands = self._planner.handle(event, self.now_s)
@@ -137,46 +178,71 @@ class SimulatedDriver:
         match command:
             case Observe():
                 raise AssertionError("no simulated response ends a turn")
+            case Dispatch(request=id, instance=instance) if id.group in self._dropped:
+                self._tell(ChunkFinished(request=id, instance=instance, produced_tokens=0, done=True))
             case Dispatch():
                 response = self._responses[command.request]
                 number = self._drafting.class_of(self._finished[command.request.group])
                 self._instances[command.instance].submit(response.start(command, number, self.now_s))
                 self._touched[command.instance] = None
+            case Reward(request=id) if id.group in self._dropped:
+                self._tell(SampleRewarded(request=id))
             case Reward():
                 done = self._workers.take(self.now_s, self._responses[command.request].reward_s)
-                self._agenda.put(done, partial(self._rewarded, command.request))
+                self._agenda.put(done, partial(self._happens, partial(self._rewarded, command.request)))
             case ReleaseBatch():
-                self._released = True
+                self._release(self._batches.pop(command.batch))
             case _:
                 assert_never(command)
+
+    def _release(self, batch: SimulatedBatch) -> None:
+        for response in batch.samples:
+            del self._responses[response.id]
+            self._finished.pop(response.id.group, None)
+            self._dropped.discard(response.id.group)
+        batch.released = True
+        batch.on_release()
 
     def _settle(self) -> None:
         """Have every instance that something has come to take it in, and put down its next event."""
         for number in self._touched:
-            due = self._instances[number].settle(self.now_s)
+            instance = self._instances[number]
+            due = instance.settle(self.now_s)
+            if instance.version != self.version:
+                self._behind.discard(number)
             if due != self._due[number]:
                 self._due[number] = due
-                self._versions[number] += 1
+                self._turns[number] += 1
                 if due is not None:
-                    self._agenda.put(due, partial(self._event, number, self._versions[number]))
+                    self._agenda.put(due, partial(self._event, number, self._turns[number]))
         self._touched.clear()
 
-    def _event(self, number: InstanceId, version: int, at: Seconds) -> None:
-        if version != self._versions[number]:
+    def _event(self, number: InstanceId, turn: int, at: Seconds) -> None:
+        if turn != self._turns[number]:
             return
         self.now_s = at
         self._due[number] = None
         self._touched[number] = None
         for chunk in self._instances[number].finish():
-            response = self._responses[chunk.request]
-            response.absorb(chunk, number, at)
-            self._resume.left(chunk, number)
-            if chunk.done:
-                self._one_more(chunk.request.group)
-            self._hear(
-                ChunkFinished(request=chunk.request, instance=number, produced_tokens=chunk.tokens, done=chunk.done)
-            )
+            self._end(chunk, number)
         self._settle()
+
+    def _end(self, chunk: Chunk, number: InstanceId) -> None:
+        chunk.done |= chunk.request.group in self._dropped
+        self._responses[chunk.request].absorb(chunk, number, self.now_s)
+        self.generated_tokens += chunk.tokens
+        self._resume.left(chunk, number)
+        if chunk.done:
+            self._one_more(chunk.request.group)
+        self._hear(ChunkFinished(request=chunk.request, instance=number, produced_tokens=chunk.tokens, done=chunk.done))
+
+    def _abort(self, chunk: Chunk, number: InstanceId) -> None:
+        instance = self._instances[number]
+        self._touched[number] = None
+        if not instance.abort(chunk):
+            chunk.tokens, chunk.done, chunk.finished_s = int(chunk.produced), True, self.now_s
+            chunk.turn(chunk.version, kept_kv=chunk.kept_kv)
+            self._agenda.put(self.now_s, partial(self._happens, partial(self._end, chunk, number)))
 
     def _one_more(self, group: GroupId) -> None:
         """A response has finished, and its siblings' drafts may be better from then on."""
@@ -185,16 +251,31 @@ class SimulatedDriver:
         number = self._drafting.class_of(after)
         if number == self._drafting.class_of(before):
             return
-        sample = 0
-        while (sibling := self._responses.get(RequestId(group, sample))) is not None:
+        for sibling in self._siblings(group):
             if sibling.dispatched is not None:
                 dispatch, chunk, _ = sibling.dispatched
                 self._instances[dispatch.instance].reclass(chunk, number)
                 self._touched[dispatch.instance] = None
-            sample += 1
 
-    def _rewarded(self, request: RequestId, at: Seconds) -> None:
-        self.now_s = at
-        self._responses[request].rewarded_s = at
+    def _siblings(self, group: GroupId) -> list[Response]:
+        found: list[Response] = []
+        while (sibling := self._responses.get(RequestId(group, len(found)))) is not None:
+            found.append(sibling)
+        return found
+
+    def _rewarded(self, request: RequestId) -> None:
+        self._responses[request].rewarded_s = self.now_s
         self._hear(SampleRewarded(request=request))
+
+    def _published(self, version: Version, at: Seconds) -> None:
+        self.now_s, self.version = at, version
+
+    def _update(self, version: Version, takes_s: Seconds, at: Seconds) -> None:
+        """Weights reach every instance; drafts from responses of older ones are forgotten."""
+        self.now_s = at
+        self._finished = dict.fromkeys(self._finished, 0)
+        self._resume.forget()
+        for instance in self._instances.values():
+            instance.update(version, takes_s)
+            self._touched[instance.id] = None
         self._settle()

@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 
 from sestina.config.run import RunConfig
+from sestina.controller.admission import Admission
 from sestina.controller.batch import eval_metrics, rollout_metrics, to_batch
 from sestina.controller.feed import Feed
 from sestina.controller.kv_metrics import kv_pool_metrics
 from sestina.controller.sample import Sample
-from sestina.controller.stream import Admission
 from sestina.core.units import Seconds
 from sestina.simulator.emulated import EmulatedDriver
 from sestina.simulator.trainer import EmulatedTrainer

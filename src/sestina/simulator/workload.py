@@ -1,7 +1,7 @@
 """What a simulated step rolls out: groups with prompts and response lengths, drawn or recorded."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, assert_never
@@ -100,7 +100,26 @@ def _recorded(config: RunConfig, path: Path, reward_s: Seconds) -> Workload:
         raise DataError(
             f"{path}: has no responses of step {missing[0]}; it is for a run.steps of at most {missing[0] - 1}"
         )
+    if config.run.mode == "async":
+        _check_batches(config, path, steps)
     return lambda step: steps[step]
+
+
+def _check_batches(config: RunConfig, path: Path, steps: Mapping[int, Sequence[SimulatedGroup]]) -> None:
+    """Refuse steps that cannot be taken apart into groups and make batches again."""
+    wanted, seen = config.algorithm.batch_size // config.algorithm.group_size, dict[GroupId, int]()
+    for step in range(1, config.run.steps + 1):
+        if len(steps[step]) != wanted:
+            raise DataError(
+                f"{path}: step {step} has {len(steps[step])} groups; run.mode 'async' takes the {wanted} of a batch"
+            )
+        for group in steps[step]:
+            if group.group in seen:
+                raise DataError(
+                    f"{path}: group {group.group} is of steps {seen[group.group]} and {step}; run.mode 'async' takes "
+                    "groups whose numbers differ"
+                )
+            seen[group.group] = step
 
 
 def _check_limits(config: RunConfig, path: Path, table: pa.Table) -> None:

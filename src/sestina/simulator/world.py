@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import assert_never
 
+from sestina.algorithms.config import DAPOConfig
 from sestina.config.run import RunConfig
 from sestina.config.schema import shown
-from sestina.config.sim import CalibratedConfig, DrawnConfig, GpuConfig, HardwareConfig, SimConfig
+from sestina.config.sim import CalibratedConfig, DrawnConfig, GpuConfig, HardwareConfig, RecordedConfig, SimConfig
 from sestina.core.errors import ConfigError
 from sestina.core.units import Seconds
 from sestina.kvpool.config import LocalKvPoolConfig
@@ -20,7 +21,7 @@ from sestina.simulator.cost.moves import MoveCost, transfer_s
 from sestina.simulator.cost.roofline import roofline, sharing_of
 from sestina.simulator.cost.step import EngineCost
 from sestina.simulator.cost.training import TrainingCost
-from sestina.simulator.fluid import FluidLimits
+from sestina.simulator.fluid import FluidLimits, OnUpdate
 from sestina.simulator.hardware import assumed_of, gpus_per_node, kv_tokens_of, link_of, moves_of
 from sestina.simulator.resume import SimulatedPool
 from sestina.simulator.workload import Workload, workload_of
@@ -42,6 +43,17 @@ class World:
     uncalibrated: tuple[str, ...]
     """Keys whose values are assumed and that results rest on."""
     moves: MoveCost
+
+    @property
+    def mixed(self) -> bool:
+        """Whether rollout goes on while the trainer works."""
+        return self.config.run.mode == "async"
+
+    @property
+    def on_update(self) -> OnUpdate:
+        """What new weights do to responses under way."""
+        sim = self.config.sim
+        return OnUpdate(drains=sim is not None and sim.updates == "drain", keep_kv=self.config.async_.keep_kv)
 
     def pool(self) -> SimulatedPool | None:
         """Return an empty pool of keys and values, if the run has one."""
@@ -77,7 +89,6 @@ def world_of(config: RunConfig, sim: SimConfig) -> World:
 
 def _refuse(config: RunConfig, sim: SimConfig) -> None:
     pairs = (
-        ("run.mode", config.run.mode, "sync"),
         ("draft.servers", config.draft.servers, 0),
         ("eval.every", config.eval.every, 0),
         ("rollout.forced_lengths_from", config.rollout.forced_lengths_from, None),
@@ -88,9 +99,24 @@ def _refuse(config: RunConfig, sim: SimConfig) -> None:
         for key, given, only in pairs
         if given != only
     ]
+    wrong += _mode_left_out(config, sim)
     wrong += _pool_left_out(config.rollout.kv_pool.kind, sim.hardware)
     if wrong:
         raise ConfigError(wrong)
+
+
+def _mode_left_out(config: RunConfig, sim: SimConfig) -> list[str]:
+    algorithm, wrong = config.algorithm, list[str]()
+    if config.run.mode == "pipelined":
+        wrong.append("run.mode: 'pipelined' is not carried by a simulation; 'sync' and 'async' are")
+    if isinstance(algorithm, DAPOConfig) and algorithm.dynamic_sampling:
+        wrong.append("algorithm.dynamic_sampling: true is not carried by a simulation, which scores nothing; false is")
+    if config.async_.overdue == "drop" and isinstance(sim.workload, RecordedConfig):
+        wrong.append(
+            "async.overdue: 'drop' is not carried by a simulation of recorded lengths, which has no other groups to "
+            "begin in place of those dropped; 'wait' is, or sim/workload=drawn"
+        )
+    return wrong
 
 
 def _pool_left_out(kind: str, hardware: HardwareConfig | None) -> list[str]:

@@ -207,6 +207,20 @@ def _kept_only_if_interrupted(keep_kv: bool, mode: str) -> str | None:
     return "false: weights change between responses there" if keep_kv and mode != "async" else None
 
 
+def _over_issue_takes_turns(over_issue: float, mode: str) -> str | None:
+    idle = over_issue > 1 and mode != "sync"
+    return "1, or run.mode 'sync': in others what has not ended when a batch has goes on anyway" if idle else None
+
+
+def _carried_in_time(over_issue: float, stopped: str, max_staleness: int) -> str | None:
+    late = stopped == "carry" and over_issue > 1 + max_staleness
+    return (
+        f"at most {1 + max_staleness}, or rollout.stopped 'drop': more could not be trained on in time"
+        if late
+        else None
+    )
+
+
 def _sums_are_numbers(reward: str, data: str) -> str | None:
     unfit = data == "sums" and reward in ("math", "code")
     return "'exact', 'function', 'judge' or 'remote'" if unfit else None
@@ -250,6 +264,8 @@ RULES = (
     Rule(needs=("run.mode", "rollout.engine.kind"), check=_pipelined_on_embedded_engine),
     Rule(needs=("async.max_running_groups", "run.mode", *_BATCH), check=_batch_runs_at_once),
     Rule(needs=("async.keep_kv", "run.mode"), check=_kept_only_if_interrupted),
+    Rule(needs=("rollout.over_issue", "run.mode"), check=_over_issue_takes_turns),
+    Rule(needs=("rollout.over_issue", "rollout.stopped", "async.max_staleness"), check=_carried_in_time),
     Rule(needs=("rollout.scheduler", "run.mode"), check=_histopipe_streams),
     Rule(needs=("rollout.history_from", "rollout.scheduler"), check=_history_is_ranked_by),
     Rule(needs=("algorithm.overlong_tokens", "rollout.max_new_tokens"), check=_at_most),

@@ -55,7 +55,17 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
     ahead = mode != "sync"
     servers = ("draft.servers", draft.servers)
     of_sglang, of_mode = "by rollout.engine.kind 'sglang'", f"by run.mode '{mode}'"
+    over = rollout.over_issue > 1
+    over_issued = ("rollout.over_issue", rollout.over_issue)
     pairs = (
+        (over and simulated, *over_issued, "by simulations", "1 is"),
+        (over and draft.servers, *servers, "with rollout.over_issue above 1", "0 is"),
+        (
+            over and pool,
+            "rollout.kv_pool.kind",
+            repr(rollout.kv_pool.kind),
+            *("with rollout.over_issue above 1", "'none' is"),
+        ),
         (sglang and draft.servers, *servers, of_sglang, "0 is"),
         (sglang and draft.calibration, "draft.calibration", draft.calibration, of_sglang, "null is"),
         (ahead and draft.servers, *servers, of_mode, "0 is"),

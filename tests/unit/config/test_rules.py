@@ -99,6 +99,19 @@ BROKEN = [
         ["run.mode=pipelined", "async.keep_kv=true"],
         "async.keep_kv: true is not allowed with run.mode 'pipelined'; false: weights change between responses there",
     ),
+    *(
+        (
+            [f"run.mode={mode}", "rollout.over_issue=1.5"],
+            f"rollout.over_issue: 1.5 is not allowed with run.mode '{mode}'; 1, or run.mode 'sync': in others what has "
+            "not ended when a batch has goes on anyway",
+        )
+        for mode in ("async", "pipelined")
+    ),
+    (
+        ["rollout.over_issue=2.5", "async.max_staleness=1"],
+        "rollout.over_issue: 2.5 is not allowed with rollout.stopped 'carry', async.max_staleness 1; at most 2, or "
+        "rollout.stopped 'drop': more could not be trained on in time",
+    ),
     (
         ["rollout.scheduler=histopipe"],
         "rollout.scheduler: 'histopipe' is not allowed with run.mode 'sync'; another scheduler, or run.mode "

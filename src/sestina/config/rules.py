@@ -178,11 +178,6 @@ def _device_of_rdma(device: str, protocol: str) -> str | None:
     return "'': only rdma has devices" if device and protocol == "tcp" else None
 
 
-def _pipelined_on_embedded_engine(mode: str, engine: str) -> str | None:
-    barred = mode == "pipelined" and engine != "torch"
-    return "'sync' or 'async': only ranks of the embedded engine keep a buffer of weights" if barred else None
-
-
 def _replaced_in_a_stream(dynamic_sampling: bool, mode: str) -> str | None:
     return "false, or run.mode 'async', eta 0 included" if dynamic_sampling and mode != "async" else None
 
@@ -261,7 +256,6 @@ _OPTIMIZER = "trainer.optimizer"
 
 RULES = (
     Rule(needs=("trainer.device", "rollout.engine.device"), check=_same_device),
-    Rule(needs=("run.mode", "rollout.engine.kind"), check=_pipelined_on_embedded_engine),
     Rule(needs=("async.max_running_groups", "run.mode", *_BATCH), check=_batch_runs_at_once),
     Rule(needs=("async.keep_kv", "run.mode"), check=_kept_only_if_interrupted),
     Rule(needs=("rollout.over_issue", "run.mode"), check=_over_issue_takes_turns),

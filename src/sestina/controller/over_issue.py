@@ -61,7 +61,10 @@ class OverIssue:
                 await self._stop_others()
                 samples = self._hand_over(step, batch, surplus)
                 tokens = self._driver.generated_tokens - generated
-                self._metrics["perf/tokens_per_s"] = tokens / (time.monotonic() - began_s)
+                self._metrics |= {
+                    "perf/rollout_tokens": float(tokens),
+                    "perf/tokens_per_s": tokens / (time.monotonic() - began_s),
+                }
                 return samples
             await self._change()
         self._driver.abandon()

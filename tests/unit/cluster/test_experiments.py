@@ -77,12 +77,18 @@ def test_an_experiment_has_the_papers_figures(name, tmp_path):
 def test_areal_alone_is_asynchronous_by_its_bound_and_objective(name, tmp_path):
     config = experiment(name, tmp_path)
     if name not in STALENESS:
-        assert config.run.mode == "sync"
+        assert config.run.mode == ("pipelined" if name.startswith("rhymerl") else "sync")
         return
     algorithm, limits = config.algorithm, config.async_
     assert (config.run.mode, limits.max_staleness) == ("async", STALENESS[name])
     assert (limits.keep_kv, limits.overdue) == (False, "wait")
     assert (algorithm.kind, algorithm.proximal, algorithm.minibatches) == ("ppo", "recomputed", 4)
+
+
+@pytest.mark.parametrize("name", [name for name in PAPERS if name.startswith("rhymerl")])
+def test_rhymerl_is_a_step_ahead_and_balances_by_history(name, tmp_path):
+    rollout = experiment(name, tmp_path).rollout
+    assert (rollout.scheduler, rollout.ranking_groups) == ("histopipe", 16)
 
 
 @pytest.mark.parametrize("name", PAPERS)

@@ -248,14 +248,13 @@ def test_a_store_has_an_address_whole_pages_and_devices_for_rdma_alone():
     load(changed("rollout.kv_pool.master=node:5", "rollout.kv_pool.protocol=rdma", argv=pool))
 
 
-def test_sglang_is_interrupted_and_held_to_lengths():
+def test_sglang_is_interrupted_held_to_lengths_and_a_step_ahead():
     load(
         changed(
             "run.mode=async", "async.keep_kv=true", "rollout.forced_lengths_from=a", argv=("rollout.engine=sglang",)
         )
     )
-    [line] = violations("run.mode=pipelined", argv=("rollout.engine=sglang",))
-    assert line.startswith("run.mode: 'pipelined' is not allowed with rollout.engine.kind 'sglang'; 'sync' or 'async'")
+    load(changed("run.mode=pipelined", "rollout.scheduler=histopipe", argv=("rollout.engine=sglang",)))
 
 
 def test_dynamic_sampling_needs_a_stream():

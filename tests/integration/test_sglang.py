@@ -120,6 +120,26 @@ def test_chunks_continue_where_the_last_one_ended_and_find_its_cache(engine):
     assert second.prefilled_tokens == known - second.cached_tokens
 
 
+def test_a_server_says_that_a_prompt_lies_there_once(engine):
+    first, *others = [
+        dataclasses.replace(r, prompt=np.arange(2, 52, dtype=np.int32))
+        for r in make_requests(SHAPE, groups=1, samples=4, max_new_tokens=180)
+    ]
+    whole = 15 * 16  # 50 tokens of the prompt and 180 of the response, in pages
+    finish(engine, [first])
+    before = engine.load().kv
+    assert before.peak_tokens == 0
+    for request in others:
+        engine.submit(request)
+    assert engine.load().kv.peak_tokens == 3 * whole
+    said, ended = set(), 0
+    while not engine.idle:
+        ended += len(engine.step())
+        said.add(engine.load().kv.peak_tokens - (3 - ended) * whole)
+    assert min(said) == -2 * 48, "all have found what the first had computed"
+    assert engine.load().kv == dataclasses.replace(before, submitted=before.submitted + 3)
+
+
 def test_an_aborted_chunk_leaves_what_it_has(engine):
     """One of many, so that the server takes seconds over them, however busy this machine is."""
     request, whole = long_response()

@@ -98,6 +98,33 @@ def test_asynchronous_steps_on_servers_have_every_token_of_the_version_that_it_n
         redrawn.check(sample)
 
 
+AHEAD = {
+    "run__mode": "pipelined",
+    "run__steps": 4,
+    "rollout__num_instances": 2,
+    "data__num_prompts": 16,
+}
+"""Two steps to an epoch: from the third on there is history."""
+
+
+def test_pipelined_steps_on_servers_are_those_of_embedded_engines(tmp_path, model):
+    """Ranks keep the next version and give it to their servers before the first chunk that asks for it."""
+    ppo = (*BASE, "algorithm=ppo")
+    served = (*ppo, "rollout.engine=sglang")
+    ours = train(tmp_path / "embedded", model, ppo, **AHEAD)
+    servers = AHEAD | TWO | {"rollout__engine__python": PYTHON, "deadlines__start_s": 240}
+    run = train(tmp_path / "served", model, served, **servers, rollout__scheduler="histopipe")
+    assert (ours.code, run.code) == (0, 0), ours.output + run.output
+    assert run.metric("async/staleness_max") == ours.metric("async/staleness_max") == [0, 1, 1, 1]
+    assert max(run.metric("train/train_rollout_logprob_abs_diff")) < 1e-5
+    rows = [row for row in read_requests(run.dir).to_pylist() if not row["evaluation"]]
+    assert all(row["first_version"] == max(0, row["step"] - 2) for row in rows)
+    if not any(run.metric("rollout/migrated_inter_step")):
+        assert run.metric("rollout/tokens_crc32") == ours.metric("rollout/tokens_crc32")
+    else:
+        assert run.metric("rollout/tokens_crc32")[0] == ours.metric("rollout/tokens_crc32")[0]
+
+
 def is_mixed(sample):
     return any(len({span.version for span in part.spans}) > 1 for part in sample.parts)
 

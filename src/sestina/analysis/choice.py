@@ -25,7 +25,7 @@ TOGGLE_ACCEPTANCE = 0.5
 
 def pictures_of(runs: Sequence[Run]) -> Iterator[Picture | str]:
     """Yield figures of the runs, and a line for each figure that has nothing to show."""
-    sync = [run for run in runs if run.config.run.mode == "sync"]
+    sync = [run for run in runs if not run.config.overlaps]
     drafting = [run for run in runs if run.config.draft.source != "none"]
     yield from _whenever(runs, lambda: completion(runs), "completion")
     for run in runs:
@@ -41,7 +41,7 @@ def pictures_of(runs: Sequence[Run]) -> Iterator[Picture | str]:
 
 
 def _swept(runs: Sequence[Run]) -> Iterator[Picture | str]:
-    sync = [run for run in runs if run.config.run.mode == "sync"]
+    sync = [run for run in runs if not run.config.overlaps]
     schedulers = len({run.config.rollout.scheduler for run in sync})
     sizes = len({run.config.rollout.chunk_tokens for run in sync})
     bounds = [run for run in runs if run.config.run.mode == "async"]

@@ -65,7 +65,7 @@ def work_of(run: Run, step: int) -> Work:
         )
     first = run.rows_of(step)[0][0]
     # A run that was killed within the step has offered its batch before, and not heard the end of it.
-    for segment in reversed(run.journal() if run.config.run.mode == "sync" else []):
+    for segment in reversed(run.journal() if not run.config.overlaps else []):
         for entry in segment.entries:
             match entry.event:
                 case BatchOffered(groups=groups, begun=()) if any(each.group == first.group for each in groups):

@@ -36,7 +36,7 @@ def events_of(run: Run) -> Iterator[dict[str, Any]]:
     zero_s = min(at for table in tables for at in table["offered_s"].to_pylist() if at is not None)
     yield _named("process_name", CONTROLLER, 0, "controller")
     yield _named("thread_name", CONTROLLER, 0, "steps")
-    if run.config.run.mode == "sync":
+    if not run.config.overlaps:
         for step in run.steps:
             yield from _phases(run, step, zero_s)
     chunks = [ChunkRow(**row) for table in (run.chunks, run.evaluation[1]) for row in table.to_pylist()]

@@ -72,7 +72,7 @@ class Run:
     def idle(self, step: int) -> Idle | None:
         """Return what became of a step's area; None for one that does not stand alone, or has no metrics."""
         values = next((line.values for line in self.metrics if line.step == step), {})
-        if self.config.run.mode != "sync" or "perf/step_s" not in values:
+        if self.config.overlaps or "perf/step_s" not in values:
             return None
         requests, chunks = self.rows_of(step)
         held_out = _rows(RequestRow, self.evaluation[0], step), _rows(ChunkRow, self.evaluation[1], step)

@@ -28,7 +28,7 @@ class Totals:
 
 def totals_of(run: Run) -> Totals:
     """Return a run's totals, those of its steps that have traces and metrics."""
-    overlapping = run.config.run.mode != "sync"
+    overlapping = run.config.overlaps
     spans = dict(series(run.metrics, "perf/step_s" if overlapping else "perf/rollout_s"))
     steps = [step for step in run.steps if step in spans]
     rows = [run.rows_of(step) for step in steps]

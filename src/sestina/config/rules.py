@@ -175,11 +175,6 @@ def _device_of_rdma(device: str, protocol: str) -> str | None:
     return "'': only rdma has devices" if device and protocol == "tcp" else None
 
 
-def _pipelined_on_embedded_engine(mode: str, engine: str) -> str | None:
-    barred = mode == "pipelined" and engine != "torch"
-    return "'sync' or 'async': only ranks of the embedded engine keep a buffer of weights" if barred else None
-
-
 def _replaced_in_a_stream(dynamic_sampling: bool, mode: str) -> str | None:
     return "false, or run.mode 'async', eta 0 included" if dynamic_sampling and mode != "async" else None
 
@@ -202,6 +197,20 @@ def _batch_runs_at_once(running: int | None, mode: str, batch_size: int, group_s
 
 def _kept_only_if_interrupted(keep_kv: bool, mode: str) -> str | None:
     return "false: weights change between responses there" if keep_kv and mode != "async" else None
+
+
+def _over_issue_takes_turns(over_issue: float, mode: str) -> str | None:
+    idle = over_issue > 1 and mode != "sync"
+    return "1, or run.mode 'sync': in others what has not ended when a batch has goes on anyway" if idle else None
+
+
+def _carried_in_time(over_issue: float, stopped: str, max_staleness: int) -> str | None:
+    late = stopped == "carry" and over_issue > 1 + max_staleness
+    return (
+        f"at most {1 + max_staleness}, or rollout.stopped 'drop': more could not be trained on in time"
+        if late
+        else None
+    )
 
 
 def _sums_are_numbers(reward: str, data: str) -> str | None:
@@ -244,9 +253,10 @@ _OPTIMIZER = "trainer.optimizer"
 
 RULES = (
     Rule(needs=("trainer.device", "rollout.engine.device"), check=_same_device),
-    Rule(needs=("run.mode", "rollout.engine.kind"), check=_pipelined_on_embedded_engine),
     Rule(needs=("async.max_running_groups", "run.mode", *_BATCH), check=_batch_runs_at_once),
     Rule(needs=("async.keep_kv", "run.mode"), check=_kept_only_if_interrupted),
+    Rule(needs=("rollout.over_issue", "run.mode"), check=_over_issue_takes_turns),
+    Rule(needs=("rollout.over_issue", "rollout.stopped", "async.max_staleness"), check=_carried_in_time),
     Rule(needs=("rollout.scheduler", "run.mode"), check=_histopipe_streams),
     Rule(needs=("rollout.history_from", "rollout.scheduler"), check=_history_is_ranked_by),
     Rule(needs=("algorithm.overlong_tokens", "rollout.max_new_tokens"), check=_at_most),

@@ -89,3 +89,8 @@ class RunConfig:
     """Where a job's ranks go; None: all on the machine that starts them."""
     sim: SimConfig | None = None
     """What a simulation of the run is like; None: it is no simulation."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a batch may hold what earlier steps have begun, and tokens of several versions."""
+        return self.run.mode != "sync" or self.rollout.over_issue > 1

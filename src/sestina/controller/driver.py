@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from sestina.controller.offer import Offer
+from sestina.controller.on_the_way import OnTheWay
 from sestina.controller.ranks import Ranks
 from sestina.controller.sample import Sample
 from sestina.controller.turns import Turns
@@ -27,6 +28,8 @@ from sestina.policies.events import (
     Dispatch,
     Event,
     InstanceUp,
+    KvReport,
+    KvReported,
     Observe,
     ReleaseBatch,
     Reward,
@@ -37,7 +40,7 @@ from sestina.policies.planner import RolloutPlanner
 from sestina.rewards import messages as rewards
 from sestina.rewards.pool import RewardPool
 from sestina.telemetry.journal import Journal
-from sestina.transport.messages import AbortChunks, ChunkEnded, StartChunk, UpcomingChunks
+from sestina.transport.messages import AbortChunks, ChunkEnded, LoadReport, StartChunk, UpcomingChunks
 
 _log = logging.getLogger(__name__)
 LOOK_S: Seconds = 1.0
@@ -93,7 +96,8 @@ class RolloutDriver:
         self._foretell_at_s: Seconds = 0.0 if foretell else float("inf")
         self._ranks = ranks
         self._on_dispatch = on_dispatch
-        ranks.on_chunk = self.chunk_ended
+        ranks.on_chunk, ranks.on_load = self.chunk_ended, self.load_reported
+        self._on_the_way = OnTheWay()
         self._samples: dict[RequestId, Sample] = {}
         """Of the batches under way."""
         self._batches: dict[int, UnderWay] = {}
@@ -191,10 +195,26 @@ class RolloutDriver:
             message.instance,
             len(result.tokens),
             done=result.finish in ("stop", "length") or result.id.group in self._dropped,
+            kv=self._on_the_way.report(message.instance, message.kv),
         )
 
-    def _end_chunk(self, request: RequestId, instance: InstanceId, produced_tokens: int, *, done: bool) -> None:
-        self._tell(ChunkFinished(request=request, instance=instance, produced_tokens=produced_tokens, done=done))
+    def load_reported(self, message: LoadReport) -> None:
+        """An instance says how it is; the planner hears of it where that is news to it."""
+        kv = self._on_the_way.report(message.instance, message.load.kv)
+        if self._planner.is_news(message.instance, kv):
+            self._tell(KvReported(instance=message.instance, kv=kv))
+
+    def _end_chunk(
+        self,
+        request: RequestId,
+        instance: InstanceId,
+        produced_tokens: int,
+        *,
+        done: bool,
+        kv: KvReport | None = None,
+    ) -> None:
+        event = ChunkFinished(request=request, instance=instance, produced_tokens=produced_tokens, done=done, kv=kv)
+        self._tell(event)
 
     def waiting_for(self) -> str:
         """Say in a few words what the batch still needs."""
@@ -280,6 +300,7 @@ class RolloutDriver:
                 sample = self._samples[command.request]
                 message = StartChunk(chunk=sample.start(command, now), version=sample.least_version)
                 self._ranks.send(self._ranks.layout.rollouts[command.instance], message)
+                self._on_the_way.send(command.instance, command.request)
                 self._on_dispatch(command.instance, sample)
             case Reward() if command.request.group in self._dropped:
                 self._tell(SampleRewarded(request=command.request))

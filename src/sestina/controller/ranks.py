@@ -27,6 +27,8 @@ class Ranks:
         self._silence_s = silence_s
         self.on_chunk: Callable[[ChunkEnded], None] | None = None
         """Takes the chunks that ended; set before the first one is sent."""
+        self.on_load: Callable[[LoadReport], None] | None = None
+        """Takes what rollout ranks say of their load; set with `on_chunk`."""
         self._answers: dict[tuple[int, type[Message]], asyncio.Future[Message]] = {}
         self._early: dict[tuple[int, type[Message]], Message] = {}
         """Answers that came before they were asked for: a rank says by itself that it is ready."""
@@ -117,6 +119,8 @@ class Ranks:
                 self.draft_tallies.append(message.tally)
             case LoadReport():
                 self.loads[rank] = message
+                if self.on_load is not None:
+                    self.on_load(message)
             case Heartbeat():
                 _log.debug("%s: %s", self.layout.name(rank), message.phase)
             case Hello():

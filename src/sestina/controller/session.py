@@ -13,6 +13,7 @@ from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.histories import Histories
 from sestina.controller.kv_metrics import kv_pool_metrics
+from sestina.controller.over_issue import OverIssue
 from sestina.controller.pipeline import Pipeline
 from sestina.controller.progress import Progress
 from sestina.controller.ranks import Ranks
@@ -65,7 +66,7 @@ class Session:
         self._tasks = tasks
         self._building: asyncio.Task[None] | None = None
         self._saved_step: int | None = None
-        sources = {"sync": Batches, "async": Stream, "pipelined": Pipeline}
+        sources = {"sync": OverIssue if config.overlaps else Batches, "async": Stream, "pipelined": Pipeline}
         self._batches: BatchSource = sources[config.run.mode](config, feed, driver, stop)
         self._publish_s: Seconds = 0.0
         """Limit of a whole update, from that of each bucket."""
@@ -92,7 +93,7 @@ class Session:
             self._feed.restore(state.feed, checkpoint)
             if self._histories is not None:
                 await self._histories.restore(checkpoint / HISTORY, config.deadlines.checkpoint_s)
-            self._batches.restore(None if config.run.mode == "sync" else read_stream(checkpoint))
+            self._batches.restore(read_stream(checkpoint) if config.overlaps else None)
         model = config.model.path if checkpoint is None else model_of(checkpoint)
         limit_s = config.deadlines.start_s
         await start_instances(self._ranks, self._driver, model, version, dtype=config.trainer.dtype, start_s=limit_s)
@@ -116,7 +117,7 @@ class Session:
         rolled_out_s = time.monotonic()
         await self._built()
         self._progress.phase(f"the trainer to train on {len(samples)} samples")
-        batch = to_batch(samples, mixed=self.config.run.mode != "sync")
+        batch = to_batch(samples, mixed=self.config.overlaps)
         order = TrainBatch(step=self.step + 1, temperature=self.config.rollout.temperature, batch=batch)
         limit_s = self.config.deadlines.train_s
         done = await self._ranks.ask(
@@ -186,7 +187,7 @@ class Session:
         chunks = [chunk for sample in self._finished for chunk in sample.chunks]
         if "rollout/raw_reward" in metrics:
             metrics["perf/step_s"] = time.monotonic() - self._step_began_s
-            if self.config.run.mode == "sync":
+            if not self.config.overlaps:
                 count = self.config.rollout.num_instances
                 metrics |= idle_of(requests, chunks, num_instances=count, spans=Spans.of(metrics)).metrics()
             self._progress.stepped(self.step, metrics)

@@ -58,7 +58,17 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
     environment = ("environment.kind", repr(config.environment.kind))
     forced = rollout.forced_lengths_from is not None
     of_sglang, of_mode = "by rollout.engine.kind 'sglang'", f"by run.mode '{mode}'"
+    over = rollout.over_issue > 1
+    over_issued = ("rollout.over_issue", rollout.over_issue)
     pairs = (
+        (over and simulated, *over_issued, "by simulations", "1 is"),
+        (over and draft.servers, *servers, "with rollout.over_issue above 1", "0 is"),
+        (
+            over and pool,
+            "rollout.kv_pool.kind",
+            repr(rollout.kv_pool.kind),
+            *("with rollout.over_issue above 1", "'none' is"),
+        ),
         (sglang and draft.servers, *servers, of_sglang, "0 is"),
         (sglang and draft.calibration, "draft.calibration", draft.calibration, of_sglang, "null is"),
         (ahead and draft.servers, *servers, of_mode, "0 is"),
@@ -67,6 +77,7 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
         (asks and sglang, *environment, of_sglang, "'none' is"),
         (asks and ahead, *environment, of_mode, "'none' is"),
         (asks and simulated, *environment, "by a simulation", "'none' is"),
+        (asks and over, *environment, "with rollout.over_issue above 1", "'none' is"),
         (asks and forced, *environment, "with rollout.forced_lengths_from", "'none' is"),
         (asks and draft.servers, *environment, "with draft.servers", "'none' is"),
         (

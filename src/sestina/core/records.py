@@ -118,13 +118,24 @@ class EngineInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KvUse:
+    """What the keys and values of an engine's chunks come to."""
+
+    submitted: int
+    """Chunks that it has been given since it started; the rest of this is of those that have not ended."""
+    peak_tokens: int
+    """Most that it can come to hold for them; what several share counts once, where the engine knows."""
+    capacity_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
     """How busy an engine is, and its counters since it started."""
 
     running: int
     waiting: int
     kv_used_tokens: int
-    kv_capacity_tokens: int
+    kv: KvUse
     steps: int
     """Forward passes; of an engine in another process, signs that it is getting on."""
     decoded_tokens: int

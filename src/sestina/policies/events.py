@@ -43,6 +43,25 @@ class InstanceUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KvReport:
+    """What an instance itself says of its keys and values."""
+
+    peak_tokens: int
+    """All that it holds and that the chunks it was given can still come to need; what several share counts once."""
+    capacity_tokens: int
+    on_the_way: tuple[RequestId, ...] = ()
+    """Chunks that had been dispatched to it and that it had not been given yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvReported:
+    """An instance has said what its keys and values come to, while its chunks run."""
+
+    instance: InstanceId
+    kv: KvReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
     """How far a request had come when the run was interrupted."""
 
@@ -80,6 +99,8 @@ class ChunkFinished:
     produced_tokens: int
     done: bool
     """The response is complete: end of sequence, or at its limit."""
+    kv: KvReport | None = None
+    """Of its instance, once the chunk had ended; None: it has said nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,5 +161,5 @@ class ReleaseBatch:
     batch: int
 
 
-Event: TypeAlias = InstanceUp | BatchOffered | ChunkFinished | TurnEnded | Observed | SampleRewarded
+Event: TypeAlias = InstanceUp | KvReported | BatchOffered | ChunkFinished | TurnEnded | Observed | SampleRewarded
 Command: TypeAlias = Dispatch | Observe | Reward | ReleaseBatch

@@ -1,7 +1,8 @@
-"""What each rollout instance has promised to its running requests, in KV pages.
+"""What the running requests of each rollout instance can come to hold, in KV pages.
 
 A request is promised the pages of its context plus its whole chunk. As long as promises stay within an instance's
-capacity, nothing it runs can be preempted (S-A: "concurrency per instance").
+capacity, nothing it runs can be preempted (S-A: "concurrency per instance"). Requests that share a prefix need less
+together than each alone: what an instance says of itself replaces the sum of the promises to those that it has.
 """
 
 from bisect import insort
@@ -11,7 +12,7 @@ from heapq import heapify, heappop, heappush
 
 from sestina.core.ids import RequestId
 from sestina.core.units import InstanceId
-from sestina.policies.events import InstanceUp
+from sestina.policies.events import InstanceUp, KvReport
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,6 +24,8 @@ class Instance:
     page_tokens: int
     max_running: int
     reserved_pages: int = 0
+    """What its requests can come to hold: as it says itself where it does, else as promised."""
+    promised_pages: int = 0
     promises: dict[RequestId, int] = field(default_factory=dict[RequestId, int])
     """Pages by running request."""
 
@@ -34,6 +37,10 @@ class Instance:
     def pages_for(self, tokens: int) -> int:
         """Return how many pages hold this many tokens."""
         return -(-tokens // self.page_tokens)
+
+    def bound_by(self, kv: KvReport) -> int:
+        """Return the pages that its requests can come to hold by its own account, and those on the way besides."""
+        return self.pages_for(kv.peak_tokens) + sum(self.promises[request] for request in kv.on_the_way)
 
     def fits(self, tokens: int) -> bool:
         """Whether a request that may grow to `tokens` can run here without ever preempting another."""
@@ -69,6 +76,9 @@ class Instances:
 
     def __iter__(self) -> Iterator[Instance]:
         return iter(self._instances.values())
+
+    def __contains__(self, instance: InstanceId) -> bool:
+        return instance in self._instances
 
     def __getitem__(self, instance: InstanceId) -> Instance:
         return self._instances[instance]
@@ -137,6 +147,7 @@ class Instances:
         target = self._instances[instance]
         pages = -(-tokens // target.page_tokens)
         target.promises[request] = pages
+        target.promised_pages += pages
         if len(target.promises) == target.max_running:
             del self._open[instance]
         target.reserved_pages += pages
@@ -148,5 +159,17 @@ class Instances:
         target = self._instances[instance]
         if len(target.promises) == target.max_running:
             self._open[instance] = target
-        target.reserved_pages -= target.promises.pop(request)
+        target.promised_pages -= target.promises.pop(request)
+        target.reserved_pages = target.promised_pages  # of what it shared with others, nobody knows yet
         self._rank(target)
+
+    def learn(self, instance: InstanceId, kv: KvReport) -> None:
+        """An instance says what its requests can come to hold; promises to those on the way come on top."""
+        target = self._instances[instance]
+        target.reserved_pages = target.bound_by(kv)
+        num_pages = kv.capacity_tokens // target.page_tokens
+        if num_pages != target.num_pages:
+            target.num_pages = num_pages
+            self._alike = len({(each.num_pages, each.page_tokens) for each in self}) == 1
+        if instance in self._open:
+            self._rank(target)

@@ -1,13 +1,14 @@
 """The object that decides a rollout: request buffer, instances and scheduler behind one Machine.
 
 Invariants: a request is in one place at a time and ends exactly once; a batch is released exactly once, when its last
-sample has its reward; with a scheduler that asks `Instance.fits`, promised pages never exceed an instance's capacity.
+sample has its reward; with a scheduler that asks `Instance.fits`, what requests can come to hold never exceeds an
+instance's capacity because of one that was placed.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias, assert_never
 
-from sestina.core.units import Seconds
+from sestina.core.units import InstanceId, Seconds
 from sestina.policies.context import ContextScheduler
 from sestina.policies.divided import DividedScheduler
 from sestina.policies.events import (
@@ -18,6 +19,8 @@ from sestina.policies.events import (
     Dispatch,
     Event,
     InstanceUp,
+    KvReport,
+    KvReported,
     Observe,
     Observed,
     ReleaseBatch,
@@ -31,6 +34,9 @@ from sestina.policies.instances import Instances
 from sestina.policies.oracle import OracleScheduler
 from sestina.policies.request_buffer import Entry, RequestBuffer
 from sestina.policies.scheduler import Placement, Scheduler
+
+NEWS_SHARE = 100
+"""An instance is listened to between chunks when what it says differs by its capacity over this."""
 
 SchedulerKind: TypeAlias = Literal["group", "divided", "context", "oracle", "histopipe"]
 
@@ -90,6 +96,8 @@ class RolloutPlanner:
         match event:
             case InstanceUp():
                 self._instances.add(event)
+            case KvReported():
+                self._instances.learn(event.instance, event.kv)
             case BatchOffered():
                 commands += self._offer(event)
             case ChunkFinished():
@@ -107,6 +115,16 @@ class RolloutPlanner:
     def upcoming(self, count: int) -> list[Entry]:
         """Return up to `count` waiting requests that come next, as the scheduler sees it; mutates nothing."""
         return self._scheduler.upcoming(count)
+
+    def is_news(self, instance: InstanceId, kv: KvReport) -> bool:
+        """Whether a report changes where what waits may run, by a hundredth of an instance; mutates nothing."""
+        if instance not in self._instances:
+            return False  # it is not up yet, and says its capacity then
+        known = self._instances[instance]
+        if kv.capacity_tokens // known.page_tokens != known.num_pages:
+            return True
+        changed = abs(known.bound_by(kv) - known.reserved_pages)
+        return changed * NEWS_SHARE >= known.num_pages and bool(self._scheduler.upcoming(1))
 
     def wake_at(self) -> Seconds | None:
         """See `Machine.wake_at`; time alone changes nothing here."""
@@ -137,6 +155,8 @@ class RolloutPlanner:
 
     def _finish_chunk(self, event: ChunkFinished) -> list[Command]:
         self._instances.release(event.instance, event.request)
+        if event.kv is not None:
+            self._instances.learn(event.instance, event.kv)
         return self._goes_on(self._buffer.finish_chunk(event.request, event.produced_tokens, done=event.done))
 
     def _end_turn(self, event: TurnEnded) -> list[Command]:

@@ -96,6 +96,15 @@ class ReplayBuffer:
         self.num_dropped += len(late)
         return late
 
+    def reopen(self) -> None:
+        """Have the groups that had ended end again: they wait for the next batch like the others."""
+        self._ended.clear()
+
+    def clear(self) -> None:
+        """Close every group, and count them as dropped."""
+        self.num_dropped += len(self._born)
+        self._close(list(self._born))
+
     def _leaves_time(self, batch: list[GroupId], version: Version) -> bool:
         taken = set(batch)
         left = [born for group, born in self._born.items() if group not in taken]

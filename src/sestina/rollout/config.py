@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from annotated_types import Gt, Lt
+from annotated_types import Ge, Gt, Lt
 
 from sestina.core.ranges import Count, CountOrNone, Duration, Positive
 from sestina.kvpool.config import KvPoolConfig
@@ -89,5 +89,9 @@ class RolloutConfig:
     temperature: Positive
     engine: EngineConfig
     kv_pool: KvPoolConfig
+    over_issue: Annotated[float, Ge(1)] = 1.0
+    """Groups begun for a batch, over those it has; when it has ended, the others stop. 1: no others."""
+    stopped: Literal["carry", "drop"] = "carry"
+    """What becomes of groups that stop: they go on in the next step from the tokens they have, or are lost."""
     expected_tokens: Count | None = None
     """Mean length of a response that plans and simulations assume; None: a quarter of the longest."""

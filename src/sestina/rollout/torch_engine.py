@@ -14,7 +14,7 @@ from torch import Tensor
 from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
 from sestina.core.noise import request_key
-from sestina.core.records import ChunkRequest, ChunkResult, EngineInfo, EngineLoad, Finish
+from sestina.core.records import ChunkRequest, ChunkResult, EngineInfo, EngineLoad, Finish, KvUse
 from sestina.core.units import Seconds, Version
 from sestina.kvpool.pool import Pool
 from sestina.models.shape import ModelShape
@@ -30,7 +30,7 @@ from sestina.rollout.kv_moves import GOES_ON, KvMoves
 from sestina.rollout.ops import Ops, StepInputs, step_inputs
 from sestina.rollout.ops_native import NativeOps
 from sestina.rollout.ops_torch import TorchOps
-from sestina.rollout.pages import PAGE_TOKENS, PagePool
+from sestina.rollout.pages import PAGE_TOKENS, PagePool, pages_for
 from sestina.rollout.qwen2 import Qwen2
 from sestina.rollout.selfcheck import gemm_is_batch_invariant
 from sestina.rollout.slots import SlotTable
@@ -96,7 +96,7 @@ class TorchEngine:
         self._ended: list[tuple[Job, Finish]] = []
         self._version: Version | None = None
         self._cost = cost
-        self._steps = self._decoded = self._prefilled = self._cached = self._preemptions = 0
+        self._submitted = self._steps = self._decoded = self._prefilled = self._cached = self._preemptions = 0
 
     @property
     def version(self) -> Version | None:
@@ -112,6 +112,7 @@ class TorchEngine:
         """See `Engine.submit`."""
         job = self._job(request)
         self._jobs[request.id] = job
+        self._submitted += 1
         if self._kv is None or not self._kv.fetch(job, self._num_cached(job)):
             self._batcher.waiting.append(job)
 
@@ -180,7 +181,7 @@ class TorchEngine:
             running=len(self._batcher.running),
             waiting=len(self._batcher.waiting),
             kv_used_tokens=(self._pool.num_pages - self._pool.num_available) * PAGE_TOKENS,
-            kv_capacity_tokens=self._pool.num_pages * PAGE_TOKENS,
+            kv=self._kv_use(),
             steps=self._steps,
             decoded_tokens=self._decoded,
             prefilled_tokens=self._prefilled,
@@ -192,6 +193,16 @@ class TorchEngine:
         """See `Engine.close`; nothing outlives the process."""
         if self._kv:
             self._kv.close()
+
+    def _kv_use(self) -> KvUse:
+        """A page that several hold is held once; chunks that have none yet may find none to share."""
+        held = self._pool.num_pages - self._pool.num_available
+        growth = sum(max(0, pages_for(job.limit) - len(job.pages)) for job in self._jobs.values())
+        return KvUse(
+            submitted=self._submitted,
+            peak_tokens=(held + growth) * PAGE_TOKENS,
+            capacity_tokens=self._pool.num_pages * PAGE_TOKENS,
+        )
 
     def _advance(self) -> list[tuple[Job, Finish]]:
         began_s = self._clock()

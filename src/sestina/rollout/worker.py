@@ -74,9 +74,11 @@ class RolloutWorker:
 
     def _step(self) -> None:
         results = self._engine.step()
-        now = time.monotonic()
+        if not results:
+            return
+        now, kv = time.monotonic(), self._engine.load().kv
         instance = self._config.instance
-        self._link.send(*(ChunkEnded(instance=instance, result=result, clock_s=now) for result in results))
+        self._link.send(*(ChunkEnded(instance=instance, result=result, clock_s=now, kv=kv) for result in results))
 
     def _handle(self, message: Message) -> None:
         match message:

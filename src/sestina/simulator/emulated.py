@@ -13,6 +13,7 @@ from typing import assert_never
 import torch
 
 from sestina.controller.offer import Offer
+from sestina.controller.on_the_way import OnTheWay
 from sestina.controller.sample import Sample
 from sestina.controller.unfinished import KeptSample
 from sestina.core.errors import RunError
@@ -77,6 +78,7 @@ class EmulatedDriver:
         """Of the batches under way."""
         self._batches: dict[int, EmulatedBatch] = {}
         self._dropped: set[GroupId] = set()
+        self._on_the_way = OnTheWay()
         self._behind: set[InstanceId] = set()
         """Instances that have yet to take the weights that are being published."""
         self._num_batches = self.generated_tokens = 0
@@ -171,6 +173,7 @@ class EmulatedDriver:
                 self._tell(lambda: ChunkFinished(request=id, instance=instance, produced_tokens=0, done=True))
             case Dispatch(request=id, instance=instance):
                 sample = self._samples[id]
+                self._on_the_way.send(instance, id)
                 self._send(instance, StartChunk(chunk=sample.start(command, now), version=sample.least_version))
             case Observe():
                 raise AssertionError("no simulated response ends a turn")
@@ -245,6 +248,7 @@ class EmulatedDriver:
             instance=message.instance,
             produced_tokens=len(result.tokens),
             done=result.finish in ("stop", "length") or result.id.group in self._dropped,
+            kv=self._on_the_way.report(message.instance, message.kv),
         )
 
     def _reward(self, sample: Sample, response: str, at: Seconds) -> None:

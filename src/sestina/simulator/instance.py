@@ -89,9 +89,10 @@ class EmulatedInstance:
                 self._handle(message)
             self._arrived.clear()
         results = self.engine.step()
-        now = self._clock()
-        ended = [ChunkEnded(instance=self.id, result=result, clock_s=now) for result in results]
-        return encode([*ended]) if ended else None
+        if not results:
+            return None
+        now, kv = self._clock(), self.engine.load().kv
+        return encode([ChunkEnded(instance=self.id, result=result, clock_s=now, kv=kv) for result in results])
 
     def _handle(self, message: Message) -> None:
         match message:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sestina.core.ids import GroupId, RequestId
-from sestina.core.records import ChunkRequest, ChunkResult, EngineLoad
+from sestina.core.records import ChunkRequest, ChunkResult, EngineLoad, KvUse
 from sestina.core.tally import DraftTally
 from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray, Version
 
@@ -110,6 +110,8 @@ class ChunkEnded(_Base, frozen=True):
     instance: InstanceId
     result: ChunkResult
     clock_s: Seconds
+    kv: KvUse
+    """Of the instance's chunks once this one had ended."""
 
 
 class DraftReport(_Base, frozen=True):

@@ -33,6 +33,9 @@ PAPERS = {
     "efficientrollout_8b": (128, 8, 1.0, 8192, 8, 1),
     "efficientrollout_14b": (128, 8, 1.0, 8192, 8, 1),
 }
+STALENESS = {"areal_1p5b": 8, "areal_7b": 8, "areal_14b_code": 4, "areal_32b_code": 4}
+"""AReaL's eta: 8 for mathematics, 4 for code."""
+
 NOT_CARRIED = {
     "seer_moonlight": ["'DeepseekV3ForCausalLM' with 64 experts and latent attention"],
     "seer_kimi_k2": ["'DeepseekV3ForCausalLM' with 384 experts and latent attention", "8 instances of 32 GPUs"],
@@ -68,6 +71,24 @@ def test_an_experiment_has_the_papers_figures(name, tmp_path):
         cluster.gpus,
         rollout.engine.tensor_parallel,
     ) == PAPERS[name]
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_areal_alone_is_asynchronous_by_its_bound_and_objective(name, tmp_path):
+    config = experiment(name, tmp_path)
+    if name not in STALENESS:
+        assert config.run.mode == ("pipelined" if name.startswith("rhymerl") else "sync")
+        return
+    algorithm, limits = config.algorithm, config.async_
+    assert (config.run.mode, limits.max_staleness) == ("async", STALENESS[name])
+    assert (limits.keep_kv, limits.overdue) == (False, "wait")
+    assert (algorithm.kind, algorithm.proximal, algorithm.minibatches) == ("ppo", "recomputed", 4)
+
+
+@pytest.mark.parametrize("name", [name for name in PAPERS if name.startswith("rhymerl")])
+def test_rhymerl_is_a_step_ahead_and_balances_by_history(name, tmp_path):
+    rollout = experiment(name, tmp_path).rollout
+    assert (rollout.scheduler, rollout.ranking_groups) == ("histopipe", 16)
 
 
 @pytest.mark.parametrize("name", PAPERS)

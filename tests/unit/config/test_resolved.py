@@ -98,7 +98,7 @@ PINNED_CHANGES = words(
     "draft.acceptance=rejection "
     "seed=2 data.num_prompts=999 data.num_eval_prompts=300 data.max_terms=9 data.tail=0 data.max_prompt_tokens=200 "
     "model.path=other rollout.max_new_tokens=300 rollout.temperature=0.9 rollout.engine.device=cuda "
-    "rollout.forced_lengths_from=runs/a "
+    "rollout.forced_lengths_from=runs/a rollout.over_issue=1.5 rollout.stopped=drop "
     "rollout.engine.dtype=bfloat16 algorithm.batch_size=1024 algorithm.group_size=16 algorithm.minibatches=4 "
     "algorithm.clip_low=0.1 algorithm.clip_high=0.3 algorithm.advantage_scale=none algorithm.loss_mean=sequence "
     "algorithm.kl_coefficient=0.1 reward.timeout_s=3 trainer.num_ranks=2 trainer.tensor_parallel=1 "

@@ -99,6 +99,19 @@ BROKEN = [
         ["run.mode=pipelined", "async.keep_kv=true"],
         "async.keep_kv: true is not allowed with run.mode 'pipelined'; false: weights change between responses there",
     ),
+    *(
+        (
+            [f"run.mode={mode}", "rollout.over_issue=1.5"],
+            f"rollout.over_issue: 1.5 is not allowed with run.mode '{mode}'; 1, or run.mode 'sync': in others what has "
+            "not ended when a batch has goes on anyway",
+        )
+        for mode in ("async", "pipelined")
+    ),
+    (
+        ["rollout.over_issue=2.5", "async.max_staleness=1"],
+        "rollout.over_issue: 2.5 is not allowed with rollout.stopped 'carry', async.max_staleness 1; at most 2, or "
+        "rollout.stopped 'drop': more could not be trained on in time",
+    ),
     (
         ["rollout.scheduler=histopipe"],
         "rollout.scheduler: 'histopipe' is not allowed with run.mode 'sync'; another scheduler, or run.mode "
@@ -235,14 +248,13 @@ def test_a_store_has_an_address_whole_pages_and_devices_for_rdma_alone():
     load(changed("rollout.kv_pool.master=node:5", "rollout.kv_pool.protocol=rdma", argv=pool))
 
 
-def test_sglang_is_interrupted_and_held_to_lengths():
+def test_sglang_is_interrupted_held_to_lengths_and_a_step_ahead():
     load(
         changed(
             "run.mode=async", "async.keep_kv=true", "rollout.forced_lengths_from=a", argv=("rollout.engine=sglang",)
         )
     )
-    [line] = violations("run.mode=pipelined", argv=("rollout.engine=sglang",))
-    assert line.startswith("run.mode: 'pipelined' is not allowed with rollout.engine.kind 'sglang'; 'sync' or 'async'")
+    load(changed("run.mode=pipelined", "rollout.scheduler=histopipe", argv=("rollout.engine=sglang",)))
 
 
 def test_dynamic_sampling_needs_a_stream():

@@ -20,7 +20,7 @@ class LocalRanks:
     """Engines of two rollout ranks; `step` moves each of them by one forward pass."""
 
     def __init__(self, shape, weights, version, interruption="recompute"):
-        self.layout, self.loads, self.on_chunk = LAYOUT, {}, None
+        self.layout, self.loads, self.on_chunk, self.on_load = LAYOUT, {}, None, None
         self.engines = [make_engine(shape, interruption=interruption, max_running=6) for _ in LAYOUT.rollouts]
         self.buffered = {}
         self.load(version, weights)
@@ -41,7 +41,8 @@ class LocalRanks:
 
     def step(self, instance):
         for result in self.engines[instance].step():
-            self.on_chunk(ChunkEnded(instance=instance, result=result, clock_s=time.monotonic()))
+            kv = self.engines[instance].load().kv
+            self.on_chunk(ChunkEnded(instance=instance, result=result, clock_s=time.monotonic(), kv=kv))
 
 
 class LocalRewards:

@@ -202,6 +202,14 @@ def test_drafts_are_carried_where_they_were_verified(model, engine, device, said
             ("cluster=cpu", "rollout/kv_pool=mooncake"),
             "rollout.kv_pool.master: null is not carried by jobs; host:port of one that their nodes reach is",
         ),
+        *(
+            (("rollout.over_issue=1.5", *changes), f"{said} with rollout.over_issue above 1; {instead} is")
+            for changes, said, instead in (
+                (("draft=grouped", "draft.servers=1"), "draft.servers: 1 is not carried", "0"),
+                (("rollout/kv_pool=local",), "rollout.kv_pool.kind: 'local' is not carried", "'none'"),
+            )
+        ),
+        (("sim=emulated", "rollout.over_issue=1.5"), "rollout.over_issue: 1.5 is not carried by simulations; 1 is"),
         (
             ("rollout/engine=sglang", "draft=grouped", "draft.servers=2"),
             "draft.servers: 2 is not carried by rollout.engine.kind 'sglang'; 0 is",

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sestina.core.ids import RequestId
-from sestina.policies.events import InstanceUp
+from sestina.policies.events import InstanceUp, KvReport
 from sestina.policies.instances import Instances
 
 SIZES = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 4)), min_size=1, max_size=6)
@@ -24,6 +24,11 @@ def test_the_least_loaded_instance_with_room_is_chosen(sizes, alike, steps):
     for number, (begins, tokens, which) in enumerate(steps):
         if running and not begins:
             instances.release(*running.pop(which % len(running)))
+        if which % 3 == 0:
+            told = which % len(instances)
+            peak = 4 * (tokens % (1 + instances[told].promised_pages))
+            capacity = 4 * instances[told].num_pages + 4 * (which % 2)
+            instances.learn(told, KvReport(peak_tokens=peak, capacity_tokens=capacity))
         chosen = instances.choose(tokens, home=None, within=0)
         assert chosen == least_loaded(instances, tokens)
         if chosen is not None:

@@ -10,6 +10,8 @@ from sestina.policies.events import (
     Dispatch,
     GroupSpec,
     InstanceUp,
+    KvReport,
+    KvReported,
     Observe,
     Observed,
     ReleaseBatch,
@@ -296,6 +298,51 @@ def test_a_turn_leaves_room_and_nothing_is_observed_unasked(event):
         planner.handle(event, 1.0)
 
 
+def reported(peak, *on_the_way, capacity=256):
+    return KvReport(peak_tokens=peak, capacity_tokens=capacity, on_the_way=on_the_way)
+
+
+def test_what_an_instance_says_of_itself_lets_more_run_or_less():
+    planner = planner_with("divided", instances=1, max_running=9)
+    first = planner.handle(offer(0, group(0, samples=8, prompt=60)), 0.0)
+    assert len(first) == 2, "6 pages each, of 16"
+    room = planner.instances[0]
+    more = planner.handle(KvReported(instance=0, kv=reported(7 * PAGE, first[1].request)), 1.0)
+    assert (len(more), room.reserved_pages) == (0, 13), "one is on its way"
+    more = planner.handle(KvReported(instance=0, kv=reported(9 * PAGE)), 2.0)
+    assert (len(more), room.reserved_pages) == (1, 15), "the prompt is there once"
+    assert planner.handle(KvReported(instance=0, kv=reported(20 * PAGE)), 3.0) == []
+    ended = ChunkFinished(request=first[0].request, instance=0, produced_tokens=9, done=True, kv=reported(10 * PAGE))
+    assert [type(command) for command in planner.handle(ended, 4.0)] == [Reward, Dispatch]
+    assert room.reserved_pages == 16
+    silent = ChunkFinished(request=first[1].request, instance=0, produced_tokens=9, done=True)
+    planner.handle(silent, 5.0)
+    assert room.reserved_pages == 12, "what it shared is not known: each of the others counts whole"
+
+
+def test_an_instance_that_came_back_with_less_room_is_given_less():
+    planner = planner_with("divided", instances=2)
+    planner.handle(KvReported(instance=0, kv=reported(0, capacity=5 * PAGE)), 0.0)
+    dispatched = planner.handle(offer(0, group(0, samples=4, prompt=60)), 1.0)
+    assert [d.instance for d in dispatched] == [1, 1], "6 pages fit nowhere else, however little the other has"
+    assert planner.handle(KvReported(instance=0, kv=reported(0, capacity=7 * PAGE)), 2.0)[0].instance == 0
+
+
+@pytest.mark.parametrize(
+    ("kv", "news"),
+    [(reported(12 * PAGE), False), (reported(11 * PAGE), True), (reported(13 * PAGE), True),
+     (reported(12 * PAGE, capacity=240), True)],
+)  # fmt: skip
+def test_a_report_is_news_when_it_changes_where_what_waits_may_run(kv, news):
+    planner = planner_with("divided", instances=1)
+    planner.handle(offer(0, group(0, samples=4, prompt=60)), 0.0)
+    assert planner.is_news(0, kv) == news
+    assert not planner.is_news(7, kv), "not up yet"
+    served = planner_with("divided", instances=1)
+    served.handle(offer(0, group(0, samples=2, prompt=60)), 0.0)
+    assert not served.is_news(0, reported(11 * PAGE)), "nothing waits"
+
+
 class PlannerMachine(RuleBasedStateMachine):
     """A world that ends chunks and rewards samples in any order; checks what the planner promises."""
 
@@ -326,6 +373,7 @@ class PlannerMachine(RuleBasedStateMachine):
         self.now += 1.0
         commands = list(self.planner.handle(event, self.now))
         assert commands == list(self.twin.handle(event, self.now)), "equal journals give equal commands"
+        placed = set()
         for command in commands:
             match command:
                 case Dispatch():
@@ -333,6 +381,7 @@ class PlannerMachine(RuleBasedStateMachine):
                     assert 1 <= command.max_tokens <= self.limits[command.request] - self.grown[command.request]
                     assert self.kind == "group" or command.max_tokens <= self.chunk_tokens
                     self.load(command)
+                    placed.add(command.instance)
                     self.running[command.request] = command
                 case Observe():
                     self.paused.append(command.request)
@@ -340,6 +389,22 @@ class PlannerMachine(RuleBasedStateMachine):
                     self.to_reward.append(command.request)
                 case ReleaseBatch():
                     assert not self.open_batches.pop(command.batch)
+        for instance in () if self.kind == "group" else map(self.planner.instances.__getitem__, placed):
+            assert instance.reserved_pages <= instance.num_pages
+
+    def account(self, instance, data):
+        """An instance that has been given some of its chunks says that they need less than each of them alone."""
+        running = [each for each in self.planner.instances[instance].promises if each in self.running]
+        given = data.draw(st.integers(0, len(running)))
+        pages = sum(self.planner.instances[instance].promises[each] for each in running[:given])
+        peak = PAGE * data.draw(st.integers(0, pages))
+        return KvReport(peak_tokens=peak, capacity_tokens=160, on_the_way=tuple(running[given:]))
+
+    @precondition(lambda self: hasattr(self, "planner"))
+    @rule(data=st.data())
+    def report(self, data):
+        instance = data.draw(st.sampled_from(self.planner.instances.ids))
+        self.tell(KvReported(instance=instance, kv=self.account(instance, data)))
 
     def load(self, dispatch):
         """A worker of the pipeline loads newer weights with the first chunk that asks for them, and has to be idle."""
@@ -387,14 +452,17 @@ class PlannerMachine(RuleBasedStateMachine):
         return Begun(request=request, generated_tokens=tokens, done=done, rewarded=rewarded, paused=paused)
 
     @precondition(lambda self: getattr(self, "running", None))
-    @rule(data=st.data(), early=st.booleans())
-    def end_chunk(self, data, early):
+    @rule(data=st.data(), early=st.booleans(), says=st.booleans())
+    def end_chunk(self, data, early, says):
         dispatch = self.running.pop(data.draw(st.sampled_from(sorted(self.running))))
         produced = data.draw(st.integers(1, dispatch.max_tokens)) if early else dispatch.max_tokens
         self.grown[dispatch.request] += produced
         done = early or self.grown[dispatch.request] == self.limits[dispatch.request]
         instance = dispatch.instance
-        self.tell(ChunkFinished(request=dispatch.request, instance=instance, produced_tokens=produced, done=done))
+        kv = self.account(instance, data) if says else None
+        self.tell(
+            ChunkFinished(request=dispatch.request, instance=instance, produced_tokens=produced, done=done, kv=kv)
+        )
 
     @precondition(lambda self: getattr(self, "running", None) and self.kind != "histopipe")
     @rule(data=st.data())
@@ -429,9 +497,9 @@ class PlannerMachine(RuleBasedStateMachine):
         for instance in self.planner.instances if hasattr(self, "planner") else ():
             here = {r for r, d in self.running.items() if d.instance == instance.id}
             assert set(instance.promises) == here
-            assert instance.reserved_pages == sum(instance.promises.values())
+            assert instance.promised_pages == sum(instance.promises.values())
+            assert instance.reserved_pages <= instance.promised_pages
             if self.kind != "group":
-                assert instance.reserved_pages <= instance.num_pages
                 assert instance.num_running <= self.max_running
 
     def teardown(self):

@@ -33,6 +33,8 @@ class Flight:
     """When its first token came."""
     rid: str = ""
     """Empty until it is asked for; another one each time."""
+    cached_tokens: int = 0
+    """Of its text, found in the cache of the server that has drawn its first token."""
     aborted: bool = False
 
     def begin(self) -> Seconds:
@@ -106,6 +108,7 @@ class Calls:
                 self._end(flight, Reply.nothing(), version)
                 continue
             flight.rid = f"{flight.chunk.id}#{next(self._numbers)}"
+            flight.cached_tokens = 0
             asked[flight.rid] = flight
         return asked
 
@@ -118,7 +121,9 @@ class Calls:
         async with aclosing(life.client.generate(body)) as events:
             async for event in events:
                 reply = parse_reply(event)
-                asked[reply.meta_info.id].begin()
+                flight = asked[reply.meta_info.id]
+                flight.begin()
+                flight.cached_tokens = reply.meta_info.cached_tokens
                 if reply.meta_info.finish_reason is not None:
                     self._end(asked.pop(reply.meta_info.id), reply, version)
         if asked:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
-from sestina.core.records import ChunkRequest, ChunkResult, EngineInfo, EngineLoad
+from sestina.core.records import ChunkRequest, ChunkResult, EngineInfo, EngineLoad, KvUse
 from sestina.core.units import Version
 from sestina.models.shape import ModelShape
 from sestina.models.weights import check_tensors
@@ -25,6 +25,7 @@ from sestina.rollout.sglang.calls import Calls, Flight
 from sestina.rollout.sglang.counted import ServerTally
 from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.keeper import Keeper
+from sestina.rollout.sglang.room import peak_tokens
 from sestina.rollout.sglang.tally import Tally
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.desk import DraftDesk
@@ -56,6 +57,7 @@ class SGLangEngine:
         self._version: Version | None = None
         self._flights: dict[RequestId, Flight] = {}
         self._new: list[Flight] = []
+        self._submitted = 0
         self._tally = Tally()
         self._loop = asyncio.new_event_loop()
         try:
@@ -93,6 +95,7 @@ class SGLangEngine:
         )
         flight = Flight(chunk=request, submitted_s=time.monotonic())
         self._flights[request.id] = flight
+        self._submitted += 1
         self._new.append(flight)
 
     def abort(self, ids: list[RequestId]) -> None:
@@ -143,7 +146,12 @@ class SGLangEngine:
 
     def load(self) -> EngineLoad:
         """See `Engine.load`; what the server said of itself is at most some seconds old."""
-        return self._tally.load(self._keeper, self._capacity_tokens)
+        kv = KvUse(
+            submitted=self._submitted,
+            peak_tokens=peak_tokens(self._flights.values(), self._keeper.life.info.page_size),
+            capacity_tokens=self._capacity_tokens,
+        )
+        return self._tally.load(self._keeper, kv)
 
     def close(self) -> None:
         """See `Engine.close`."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sestina.core.records import ChunkResult, EngineLoad
+from sestina.core.records import ChunkResult, EngineLoad, KvUse
 from sestina.rollout.sglang.keeper import Keeper
 
 
@@ -24,13 +24,13 @@ class Tally:
         self.cached_tokens += result.cached_tokens
         self.preemptions += result.preemptions
 
-    def load(self, keeper: Keeper, capacity_tokens: int) -> EngineLoad:
+    def load(self, keeper: Keeper, kv: KvUse) -> EngineLoad:
         """Return the sums beside what the server said of itself; `steps` grows while either is alive."""
         return EngineLoad(
             running=keeper.load.num_running_reqs,
             waiting=keeper.load.num_waiting_reqs,
-            kv_used_tokens=min(keeper.load.num_used_tokens, capacity_tokens),
-            kv_capacity_tokens=capacity_tokens,
+            kv_used_tokens=min(keeper.load.num_used_tokens, kv.capacity_tokens),
+            kv=kv,
             steps=self.chunks + keeper.looks,
             decoded_tokens=self.decoded_tokens,
             prefilled_tokens=self.prefilled_tokens,

@@ -47,7 +47,13 @@ def test_prefill_attends_to_what_is_cached_and_to_itself():
 
 def test_published_constants_of_an_a100_are_met():
     """EfficientRollout's calibration of Qwen2.5-7B: W_T 15.231e9 bytes, C_dense 1.414e10, C_attn 401408."""
-    config = world("sim/hardware=a100", "model=qwen2_5_7b", "rollout.engine.tensor_parallel=1", exp="areal_7b")
+    config = world(
+        "sim/hardware=a100",
+        "model=qwen2_5_7b",
+        "rollout.engine.tensor_parallel=1",
+        "run.mode=sync",
+        exp="areal_7b",
+    )
     gpu = config.sim.hardware
     step = roofline(config.model.shape, config.rollout.engine, gpu, None).step
     # The embedding, of which a step reads rows alone, is in W_T.

@@ -207,6 +207,7 @@ def test_drafts_are_carried_where_they_were_verified(model, engine, device, said
             for changes, said, instead in (
                 (("draft=grouped", "draft.servers=1"), "draft.servers: 1 is not carried", "0"),
                 (("rollout/kv_pool=local",), "rollout.kv_pool.kind: 'local' is not carried", "'none'"),
+                (("environment=calculator",), "environment.kind: 'calculator' is not carried", "'none'"),
             )
         ),
         (("sim=emulated", "rollout.over_issue=1.5"), "rollout.over_issue: 1.5 is not carried by simulations; 1 is"),

@@ -21,6 +21,7 @@ CHANGES = {
     "rollout.max_new_tokens": 120,
     "rollout.num_instances": 2,
     "algorithm.minibatches": 1,
+    "data.num_prompts": 8,  # an epoch a step: the second has a history to draft from
     "eval.every": 2,
 }
 
@@ -59,6 +60,29 @@ def test_another_scheduler_draws_the_same_tokens_and_trains_the_same_weights(tmp
     assert run.code == 0, run.output
     assert run.metric("rollout/tokens_crc32") == divided.metric("rollout/tokens_crc32")
     assert run.model(2) == divided.model(2)
+
+
+EAGER = {"draft.guard": "false", "draft.toggle": "always"}
+
+
+@pytest.mark.parametrize("source", ["grouped_history", "quantized"])
+def test_drafts_change_no_token(tmp_path, divided, source):
+    run = train(tmp_path / "run", MODEL, (*BASE, f"draft={source}"), **CHANGES, **EAGER)
+    assert run.code == 0, run.output
+    assert run.metric("rollout/tokens_crc32") == divided.metric("rollout/tokens_crc32")
+    assert min(run.metric("spec/accepted_tokens")) > 50
+
+
+def test_a_pool_leaves_only_prompts_and_observations_to_prefill(tmp_path, divided):
+    pool = {"rollout.kv_pool.move": "always", "rollout.kv_pool.dram_bytes": 1 << 26}
+    run = train(tmp_path / "run", MODEL, (*BASE, "rollout/kv_pool=local"), **CHANGES, **pool)
+    assert run.code == 0, run.output
+    assert run.metric("rollout/tokens_crc32") == divided.metric("rollout/tokens_crc32")
+    prompts = 32 * 24  # at most; a group's are shared where it is on one instance
+    # The token that ends a turn, and what follows it, are computed when the request goes on.
+    parts = np.add(run.metric("rollout/observed_tokens"), run.metric("rollout/chunks"))
+    assert (np.array(run.metric("rollout/prefilled_tokens")) <= parts + prompts).all()
+    assert (np.array(run.metric("rollout/prefilled_tokens")) < divided.metric("rollout/prefilled_tokens")).all()
 
 
 def test_a_stop_in_the_middle_of_a_rollout_loses_no_token(tmp_path, divided):

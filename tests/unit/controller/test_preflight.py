@@ -225,8 +225,8 @@ def test_what_ends_a_turn_is_looked_up_in_the_models_tokenizer(model):
     calculator = ("environment=calculator", f"model.path={model}")
     config = load(composed(*QUICK, *calculator))
     assert prepare(config).turn_token == ALPHABET.index("=") + 3
-    [line] = inspected(*calculator, 'environment.turn_end=";;"').wrong
-    assert line == "environment.turn_end: ';;' is 2 tokens of model.path; it must be one other token"
-    tool = ("environment=tool", "environment.turn_end=;", "environment.path=nowhere_at_all:f", calculator[1])
+    [line] = inspected(*calculator, "environment.turn_end='++'").wrong
+    assert line == "environment.turn_end: '++' is 2 tokens of model.path; it must be one other token"
+    tool = ("environment=tool", "environment.turn_end='+'", "environment.path=nowhere_at_all:f", calculator[1])
     [line] = inspected(*tool).absent
     assert line.startswith("environment.path: 'nowhere_at_all:f': module 'nowhere_at_all' not found")

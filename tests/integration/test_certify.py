@@ -18,11 +18,11 @@ def model(tmp_path_factory):
     return small_model(tmp_path_factory.mktemp("model"))
 
 
-def certify(folder, model, *further, **changes):
+def certify(folder, model, *further, limit_s=300, **changes):
     small = {"reward.path": None, "rollout.max_new_tokens": 32, **changes}
     overrides = arguments(folder / "run", model, small, base=("+exp=quickstart",))
     command = [sys.executable, str(ROOT / "launch/certify.py"), *overrides, *further]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=limit_s, check=False)
     found = folder / "out/certificates/quickstart.json"
     return done, json.loads(found.read_text()) if found.exists() else None
 
@@ -78,10 +78,11 @@ def test_corrupted_weights_on_one_side_fail(dtype, model, tmp_path):
 
 
 @pytest.mark.sglang
+@pytest.mark.timeout(600)
 def test_servers_are_certified_by_the_tokens_of_one_noise(model, tmp_path):
     """Four servers, two at a time."""
     servers = {"rollout.engine": "sglang", "rollout.engine.python": PYTHON, "rollout.engine.max_step_tokens": None}
-    done, found = certify(tmp_path, model, **servers)
+    done, found = certify(tmp_path, model, limit_s=540, **servers)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (found["passed"], found["held_by"]) == (True, "noise")
     by_arm = {(check["arm"], check["name"]): check["found"] for check in found["checks"]}

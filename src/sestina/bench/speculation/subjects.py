@@ -95,4 +95,4 @@ WHOLE = Subject(
     group_size=16,
     sources=("grouped",),
 )
-"""Four groups with the size and the tail of Seer's Qwen2-VL-72B (arXiv 2511.14617v3, table 3); two minutes alone."""
+"""Four groups with the size and the tail of Seer's Qwen2-VL-72B (arXiv 2511.14617v3, table 3); some 140 s of CPU."""

@@ -7,7 +7,7 @@ stands for all that the synchronous run loses and no roofline has. All else is t
 the peak included, and conf/exp/areal_*.yaml, with whole responses as the paper has them.
 
 Instances, trainer ranks and prompts are divided by the same number, which leaves each instance its load. Throughputs
-are of whole runs, as the paper's hours are, of 100 steps instead of 250; those that are compared for their growth
+are of whole runs, as the paper's hours are, of 40 steps instead of 250; those that are compared for their growth
 are of the middle of shorter ones, and rates of generation of runs that always have groups to begin.
 """
 
@@ -58,13 +58,13 @@ class Setting:
     """A run of which nothing is left to choose."""
 
     exp: str = "areal_1p5b"
-    instances: int = 6
-    ranks: int = 2
-    responses: int = 512
+    instances: int = 12
+    ranks: int = 4
+    responses: int = 1024
     longest: int = LONGEST
     eta: int = 0
     updates: Literal["interrupt", "drain"] = "interrupt"
-    steps: int = 100
+    steps: int = 40
     taken: int | None = None
     """Steps that are simulated of these; None: all."""
     step_s: Seconds
@@ -101,7 +101,7 @@ def _figure_5c(base: Setting, say: Say) -> list[Cell]:
 
 
 def _table_7(base: Setting, say: Say) -> list[Cell]:
-    small = replace(base, instances=6, ranks=2, responses=1024, longest=8192 - 1024, steps=40)
+    small = replace(base, instances=6, ranks=2, responses=1024, longest=8192 - 1024, steps=24)
     base_rate, *rates = [1e-3 * trained_rate(simulated(replace(small, eta=eta))) for eta in TABLE_7]
     gains = {eta: rate / base_rate for eta, rate in zip(list(TABLE_7)[1:], rates, strict=True)}
     say(f"AReaL, table 7: eta 0 {base_rate:.1f} thousand tokens/s, over it by eta: {_shown(gains)}")
@@ -220,7 +220,7 @@ def _mean_tokens(longest: int) -> int:
 def _grown_rate(base: Setting, gpus: int) -> float:
     """Return an eighth of the rate on so many GPUs, three to roll out for each that trains."""
     sizes = replace(base, instances=3 * gpus // 32, ranks=gpus // 32, responses=RESPONSES // 8)
-    return trained_rate(_middle(simulated(replace(sizes, eta=4, steps=45))))
+    return trained_rate(_middle(simulated(replace(sizes, eta=4, steps=30))))
 
 
 def _middle(lines: Lines) -> Lines:

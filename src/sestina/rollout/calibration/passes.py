@@ -14,6 +14,7 @@ from sestina.models.shape import ModelShape
 from sestina.rollout.calibration.forced import ForcedDrafts
 from sestina.rollout.calibration.grid import Cell
 from sestina.rollout.config import TorchEngineConfig
+from sestina.rollout.meter import meter_for
 from sestina.rollout.torch_engine import TorchEngine
 
 NO_TOKEN = -1
@@ -43,6 +44,7 @@ class Passes:
             seed=1,
             stop_token=NO_TOKEN,
             speculator=self._drafts,
+            clock=meter_for(config.device),
         )
         self._engine.load_weights(0, weights)
         self._groups = 0

@@ -84,10 +84,13 @@ class Resume:
     """Brings the contexts of chunks to instances."""
 
     pool: SimulatedPool | None
+    page_tokens: int = 1
+    """Only whole pages are found again, and never a text's last token; 1: all of it is."""
 
     def resume(self, chunk: Chunk, instance: InstanceId, *, prompt: int, own: int, cost: EngineCost) -> Seconds:
         """Return what a chunk's missing context takes, of which the instance has so much; counts it in the chunk."""
-        has, wanted = prompt + own, int(chunk.context_tokens)
+        wanted = int(chunk.context_tokens)
+        has = self._found(prompt + own, wanted)
         missing = wanted - has
         chunk.cached_tokens += has
         compute_s = cost.prefill_s(missing, has)
@@ -108,6 +111,11 @@ class Resume:
         chunk.kv_moved_bytes += int(lacks * self.pool.cost.token_bytes * self.pool.instance_gpus)
         chunk.prefilled_tokens += rest
         return moved_s
+
+    def _found(self, there: int, wanted: int) -> int:
+        if self.page_tokens == 1:
+            return there
+        return min(there, wanted - 1) // self.page_tokens * self.page_tokens
 
     def left(self, chunk: Chunk, instance: InstanceId) -> None:
         """A chunk has ended: its keys and values are kept, or wanted no more."""

@@ -38,7 +38,7 @@ def test_errors_are_of_the_measured_value_whatever_their_sign():
 
 
 def test_every_value_is_asked_of_and_its_spread_stands_beside_it():
-    found = by_name(figures_of([compared(PLAIN, 1.05, 0.9, 1.1)]))
+    found = by_name(list(figures_of([compared(PLAIN, 1.05, 0.9, 1.1)])))
     name = PLAIN.name
     assert found[f"{name}: makespan, predicted off by"].value == pytest.approx(0.05)
     assert found[f"{name}: makespan, predicted off by"].met
@@ -49,7 +49,7 @@ def test_every_value_is_asked_of_and_its_spread_stands_beside_it():
 
 def test_verdicts_on_drafts_are_compared_where_there_is_one_without():
     pairs = [compared(PLAIN, 1.0, 1.0), compared(DRAFTED, 0.8, 1.2)]
-    found = by_name(speculation_of(pairs))
+    found = by_name(list(speculation_of(pairs)))
     assert found[f"{DRAFTED.name}: speedup of drafts, measured"].value == pytest.approx(1 / 1.2)
     assert found[f"{DRAFTED.name}: speedup of drafts, predicted"].value == pytest.approx(1.25)
     assert found[f"{DRAFTED.name}: speedup of drafts, same verdict on whether they pay"].met is False

@@ -65,7 +65,7 @@ fmt: $(DEV) ## format everything, and mend what ruff can
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(SOURCES) $(DRIVERS)
 
-bench: bench-async bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-simulator bench-speculation bench-quickstart ## every bench
+bench: bench-async bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-simulator bench-speculation bench-quickstart validate-simulator ## every bench
 
 bench-async: $(RUNTIME) ## bounds of staleness, interruption, micro-batches; emulated, a quarter of an hour
 	$(BIN)/python launch/bench.py async $(ARGS)

@@ -34,7 +34,7 @@ UNUSED = StepCost(
 
 
 def lookup_seconds(cell: Cell, *, vocab_size: int) -> dict[int, Seconds]:
-    """Return the time of a batch's drafts by draft length."""
+    """Return the time of a batch's drafts by draft length, by processor time."""
     return {length: median(_times(cell, length, vocab_size)[1:]) for length in cell.lengths}
 
 

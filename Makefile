@@ -23,7 +23,7 @@ quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ablation-staleness bench-async quickstart notebooks test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-simulator bench-speculation bench-quickstart docs hooks clean distclean
+.PHONY: help ablation-staleness bench-async quickstart notebooks test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-simulator bench-speculation bench-quickstart docs hooks clean distclean validate-simulator
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -65,7 +65,7 @@ fmt: $(DEV) ## format everything, and mend what ruff can
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(SOURCES) $(DRIVERS)
 
-bench: bench-async bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-simulator bench-speculation bench-quickstart ## every bench
+bench: bench-async bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-simulator bench-speculation bench-quickstart validate-simulator ## every bench
 
 bench-async: $(RUNTIME) ## bounds of staleness, interruption, micro-batches; emulated, a quarter of an hour
 	$(BIN)/python launch/bench.py async $(ARGS)
@@ -93,6 +93,9 @@ bench-quantized: $(RUNTIME) ## the quantised drafter against none
 
 bench-speculation: $(RUNTIME) ## drafting in the embedded engine against none
 	$(BIN)/python launch/bench.py speculation $(ARGS)
+
+validate-simulator: $(RUNTIME) ## simulations from a calibration alone, against emulated runs
+	$(BIN)/python launch/bench.py validate $(ARGS)
 
 bench-rollout: $(RUNTIME) ## schedulers on emulated instances and real ranks; decisions per second
 	$(BIN)/python launch/bench.py rollout $(ARGS)

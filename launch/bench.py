@@ -40,6 +40,7 @@ def main() -> int:
             "simulator",
             "speculation",
             "staleness",
+            "validate",
             "report",
         ],
     )

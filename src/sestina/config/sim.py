@@ -102,6 +102,8 @@ class AcceptanceConfig:
     """Finished responses to the same prompt, rising from 0."""
     tokens_per_step: tuple[Positive, ...]
     """The mean from so many on, the draw itself included."""
+    drafted_per_step: tuple[NonNegative, ...] = ()
+    """Draft tokens of a step, the mean from so many on, where drafts end before their longest; none: they do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

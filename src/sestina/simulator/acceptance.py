@@ -29,10 +29,23 @@ class Drafting:
     """Finished siblings from which on a class of responses begins; rising from 0."""
     rates: tuple[tuple[float, ...], ...]
     """[classes][lengths]: tokens per step"""
+    drafted: tuple[float, ...] = ()
+    """[classes]: share of the longest draft that is found, in the mean; none: all of it"""
 
     def class_of(self, finished: int) -> int:
         """Return the class of a response with so many finished siblings."""
         return bisect_right(self.siblings, finished) - 1
+
+    def drafts(self, index: int, counts: Sequence[int]) -> float:
+        """Return the draft tokens of a response in a step with drafts of a length, the mean over all.
+
+        `counts`: responses of each class.
+        """
+        length = self.lengths[index]
+        if not self.drafted or not length:
+            return length
+        found = sum(count * share for count, share in zip(counts, self.drafted, strict=True))
+        return length * found / sum(counts)
 
     def choose(self, cost: EngineCost, batch: int, tokens: float, counts: Sequence[int]) -> int:
         """Return the index of the length whose steps take least time for each token (Seer v3, algorithm 1).
@@ -45,7 +58,7 @@ class Drafting:
 
     def _token_s(self, cost: EngineCost, batch: int, tokens: float, counts: Sequence[int], index: int) -> float:
         gained = sum(count * rates[index] for count, rates in zip(counts, self.rates, strict=True))
-        return cost.lines(batch, self.lengths[index]).step_s(tokens) / gained
+        return cost.lines(batch, self.drafts(index, counts)).step_s(tokens) / gained
 
 
 NO_DRAFTS = Drafting(lengths=(0,), siblings=(0,), rates=((1.0,),))
@@ -75,6 +88,13 @@ def drafting_of(config: RunConfig, sim: SimConfig) -> Drafting:
             f"sim.acceptance.tokens_per_step: {wrong[0]:g} is not allowed with sim.acceptance.draft_tokens "
             f"{table.draft_tokens}; from 1 to {table.draft_tokens + 1}"
         ])  # fmt: skip
+    found = table.drafted_per_step
+    if len(found) not in (0, len(table.siblings)) or any(mean > table.draft_tokens for mean in found):
+        raise ConfigError([
+            f"sim.acceptance.drafted_per_step: {list(found)} is not allowed with {len(table.siblings)} values of "
+            f"sim.acceptance.siblings and sim.acceptance.draft_tokens {table.draft_tokens}; as many of at most that, "
+            "or none"
+        ])  # fmt: skip
     classes = len(table.siblings) if draft.source == "grouped" else 1
     lengths = _lengths(config)
     rates = [_rate(mean, table.draft_tokens) for mean in table.tokens_per_step[:classes]]
@@ -82,6 +102,7 @@ def drafting_of(config: RunConfig, sim: SimConfig) -> Drafting:
         lengths=lengths,
         siblings=table.siblings[:classes],
         rates=tuple(tuple(yielded(rate, length) for length in lengths) for rate in rates),
+        drafted=tuple(mean / table.draft_tokens for mean in found[:classes]),
     )
 
 

@@ -1,22 +1,10 @@
 """Time that stands still except while its owner works, and then passes as fast as that really takes."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, TypeAlias
 
 from sestina.core.units import Seconds
-
-Meter: TypeAlias = Callable[[], Seconds]
-"""Counts time that work takes, from any zero."""
-
-
-def meter_for(device: Literal["cpu", "cuda"]) -> Meter:
-    """Return the meter of work on a device.
-
-    On a CPU it is this thread's time on a core: an instance is taken to have one of its own, whatever else runs here.
-    """
-    return time.thread_time if device == "cpu" else time.perf_counter
+from sestina.rollout.meter import Meter
 
 
 def nothing_takes_time() -> Seconds:

@@ -3,7 +3,7 @@
 A step is never taken, whatever the number of requests (progress.py). What an engine does at its boundaries is that of
 `rollout/batcher.py`: requests are admitted in order of arrival while slots and room last, a share of it left free; when
 the next step has no room, the request admitted last gives its room up, waits in front and computes its tokens again.
-Prefill stops the others.
+Prefill stops the others, or is in their steps, as the cost says.
 
 New weights are those of `Batcher.change_weights`: what runs goes back to the front of the queue with its tokens, in its
 order, and computes them again, or goes on over what it has; nothing that was kept for later is of use. An instance that
@@ -33,6 +33,17 @@ class FluidLimits:
 
     kv_capacity_tokens: int
     max_running: int
+    page_tokens: int = 1
+    """Of the pages in which keys and values are held; 1: as if there were none."""
+
+    @property
+    def unused_tokens(self) -> float:
+        """Return what a request leaves unused of its last page, in the mean."""
+        return (self.page_tokens - 1) / 2
+
+    def shared(self, prompt_tokens: int) -> int:
+        """Return how much of a prompt the responses of a group hold together: its whole pages."""
+        return prompt_tokens // self.page_tokens * self.page_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +265,7 @@ class FluidInstance:
             room = self.limits.kv_capacity_tokens - self.held_tokens
             if growth <= room:
                 steps = min(int(room // growth), self._progress.steps_to_end(length))
-                lines = self._cost.lines(batch, self._drafting.lengths[length])
+                lines = self._cost.lines(batch, self._drafting.drafts(length, self._progress.counts))
                 ends_s = self._at_s + lines.span_s(steps, self._read_tokens, growth)
                 return _Segment(lines, length, growth, steps, ends_s)
             self._preempt()
@@ -270,21 +281,32 @@ class FluidInstance:
         drains = self._weights is not None and self._on_update.drains
         if len(self._running) >= self.limits.max_running or (drains and chunk.started_s is None):
             return False
-        wanted = chunk.own_tokens + (0 if chunk.request.group in self._members else chunk.prompt_tokens)
+        shared = 0 if chunk.request.group in self._members else self.limits.shared(chunk.prompt_tokens)
+        wanted = self._own(chunk) + shared
         room = self.limits.kv_capacity_tokens - self.held_tokens
         return wanted + (self._watermark if self._running else 0) <= room
 
-    def _admit(self) -> None:
-        while self._waiting and self._fits(self._waiting[0]):
-            self._enter(self._waiting.popleft())
+    def _own(self, chunk: Chunk) -> float:
+        """Return what a request that runs holds for itself."""
+        rest = chunk.prompt_tokens - self.limits.shared(chunk.prompt_tokens)
+        return rest + chunk.own_tokens + self.limits.unused_tokens
 
-    def _enter(self, chunk: Chunk) -> None:
-        group, own = chunk.request.group, chunk.own_tokens
+    def _admit(self) -> None:
+        if not (self._waiting and self._fits(self._waiting[0])):
+            return
+        rows = 0
+        while self._waiting and self._fits(self._waiting[0]):
+            rows += self._enter(self._waiting.popleft())
+        self._at_s += self._cost.joining_s(rows)
+
+    def _enter(self, chunk: Chunk) -> int:
+        """Take a waiting request in; returns the tokens that it computes."""
+        group, own, before = chunk.request.group, self._own(chunk), chunk.prefilled_tokens
         members = self._members.get(group, 0)
         self._members[group] = members + 1
         prompt = chunk.prompt_tokens if members else self._prefixes.take(group)
         cached = self._prefixes.take(chunk.request)
-        self.held_tokens += own + (0 if members else chunk.prompt_tokens)
+        self.held_tokens += own + (0 if members else self.limits.shared(chunk.prompt_tokens))
         self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
         chunk.started_s = self._at_s if chunk.started_s is None else chunk.started_s
         if chunk.version != self.version or chunk.kept_kv:
@@ -293,6 +315,7 @@ class FluidInstance:
         self._read_tokens += chunk.context_tokens
         self._running[chunk.request] = chunk
         self._progress.join(chunk)
+        return chunk.prefilled_tokens - before
 
     def _leave(self, chunk: Chunk) -> None:
         """Take a running request out; its tokens so far are `own_tokens`."""
@@ -301,10 +324,10 @@ class FluidInstance:
         group = chunk.request.group
         self._members[group] -= 1
         self._read_tokens -= chunk.context_tokens
-        self.held_tokens -= chunk.own_tokens
+        self.held_tokens -= self._own(chunk)
         if not self._members[group]:
             del self._members[group]
-            self.held_tokens -= chunk.prompt_tokens
+            self.held_tokens -= self.limits.shared(chunk.prompt_tokens)
             if not chunk.kept_kv:
                 self._prefixes.release(group, chunk.prompt_tokens)
         if not self._running:

@@ -22,6 +22,7 @@ class Progress:
         """Requests of each class."""
         self._rates = drafting.rates
         self._lengths = drafting.lengths
+        self._found = drafting.drafted or (1.0,) * classes
         self._got = [0.0] * classes
         """Tokens that a request of each class has got since the start."""
         self._ends: list[list[tuple[float, int, Chunk]]] = [[] for _ in range(classes)]
@@ -71,7 +72,7 @@ class Progress:
         number = chunk.running_class
         chunk.produced += self._got[number] - chunk.joined_at
         chunk.steps += self._steps - chunk.joined_steps
-        chunk.drafted_tokens += self._drafts - chunk.joined_drafts
+        chunk.drafted_tokens += round((self._drafts - chunk.joined_drafts) * self._found[number])
         chunk.ticket = 0
         self.counts[number] -= 1
 

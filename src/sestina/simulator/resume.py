@@ -91,10 +91,13 @@ class Resume:
     """Brings the contexts of chunks to instances."""
 
     pool: SimulatedPool | None
+    page_tokens: int = 1
+    """Only whole pages are found again, and never a text's last token; 1: all of it is."""
 
     def resume(self, chunk: Chunk, instance: InstanceId, *, prompt: int, own: int, cost: EngineCost) -> Seconds:
         """Return what a chunk's missing context takes, of which the instance has so much; counts it in the chunk."""
-        has, wanted = prompt + own, int(chunk.context_tokens)
+        wanted = int(chunk.context_tokens)
+        has = self._found(prompt + own, wanted)
         missing = wanted - has
         chunk.cached_tokens += has
         compute_s = cost.prefill_s(missing, has)
@@ -120,6 +123,11 @@ class Resume:
         """What was kept is of older weights."""
         if self.pool is not None:
             self.pool.forget()
+
+    def _found(self, there: int, wanted: int) -> int:
+        if self.page_tokens == 1:
+            return there
+        return min(there, wanted - 1) // self.page_tokens * self.page_tokens
 
     def left(self, chunk: Chunk, instance: InstanceId) -> None:
         """A chunk has ended: its keys and values are kept, or wanted no more."""

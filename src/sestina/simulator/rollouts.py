@@ -46,7 +46,8 @@ class Rollouts:
 
 def driver_of(world: World, scheduler: SchedulerKind, journal: Journal | None) -> SimulatedDriver:
     """Return a driver whose instances are up."""
-    rollout, resume = dataclasses.replace(world.config.rollout, scheduler=scheduler), Resume(pool=world.pool())
+    rollout = dataclasses.replace(world.config.rollout, scheduler=scheduler)
+    resume = Resume(pool=world.pool(), page_tokens=world.limits.page_tokens)
     instances = [
         FluidInstance(number, world.limits, world.cost, world.drafting, resume, world.on_update)
         for number in range(rollout.num_instances)

@@ -28,8 +28,9 @@ from sestina.models.weights import read_weights
 from sestina.policies.planner import SchedulerKind
 from sestina.rewards.pool import RewardPool
 from sestina.rollout.build import build_engine
+from sestina.rollout.meter import Meter, meter_for
 from sestina.rollout.speculation.desk import DraftDesk
-from sestina.simulator.clock import Meter, VirtualClock, meter_for, nothing_takes_time
+from sestina.simulator.clock import VirtualClock, nothing_takes_time
 from sestina.simulator.compare import PICTURE, TABLE, draw_finished, table_of, write_table
 from sestina.simulator.emulated import EmulatedDriver
 from sestina.simulator.inline import Inline

@@ -16,7 +16,7 @@ from sestina.core.errors import DeadlineError
 from sestina.core.imports import importing
 from sestina.core.units import Seconds, Version
 from sestina.models.weights import read_weights
-from sestina.simulator.clock import Meter
+from sestina.rollout.meter import Meter
 from sestina.trainer.job import TrainerJob
 from sestina.transport.messages import SampleBatch
 

@@ -1,6 +1,6 @@
 """A simulated world from a configuration: what its engines hold and take, and what of that nobody has measured."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from sestina.algorithms.config import DAPOConfig
@@ -162,7 +162,7 @@ def _on_measured(config: RunConfig, sim: SimConfig, measured: CalibratedConfig, 
     return World(
         config=config,
         workload=workload_of(config, sim),
-        limits=_limits(config, config.rollout.engine.kv_capacity_tokens),
+        limits=replace(_limits(config, config.rollout.engine.kv_capacity_tokens), page_tokens=PAGE_TOKENS),
         page_tokens=_page_tokens(config),
         cost=cost,
         drafting=drafting_of(config, sim),

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from sestina.core.errors import AbsentError, ConfigError
-from sestina.policies.drafting.calibration import CalibratedOn, Calibration, StepPoint
+from sestina.policies.drafting.calibration import VERSION, CalibratedOn, Calibration, StepPoint
 from sestina.policies.drafting.cost import StepCost
+from sestina.policies.drafting.serving import JoinPoint, ServingCost
 from sestina.rollout.calibration.file import cost_for, engine_of, read_calibration, write_calibration
-from sestina.rollout.calibration.grid import Cell, cells_of
+from sestina.rollout.calibration.grid import Cell, cells_of, joins_of
 from sestina.rollout.calibration.lookups import lookup_seconds
 from sestina.rollout.calibration.passes import Passes
 from sestina.rollout.calibration.products import flops_of, row_seconds
@@ -31,17 +32,24 @@ COST = StepCost(
     verify_sequence_s=1e-6,
     draft_token_s=1e-7,
 )
+SERVING = ServingCost(chunk_s=1e-5, text_token_s=0.0, join_s=1e-5, row_s=1e-5, row_kv_s=1e-8)
 WRITTEN = Calibration(
-    version=1,
+    version=VERSION,
     engine=engine_of(SHAPE, ENGINE),
     taken=CalibratedOn(
         machine="a machine", accelerator=None, logical_cores=2, memory_gib=4.0, commit=None, date="2026-01-01T00:00:00Z"
     ),
     gemm_flops=1e9,
     cost=COST,
+    serving=SERVING,
     residuals=(),
     left_out=(),
     points=(StepPoint(kind="plain", batch=1, sequence_tokens=64, length=0, seconds=1e-3, held_out=False),),
+    joins=(
+        JoinPoint(
+            batch=1, sequence_tokens=64, chunks=4, text_tokens=24, cached_tokens=16, seconds=1e-3, held_out=False
+        ),
+    ),
 )
 
 
@@ -60,8 +68,9 @@ def test_a_file_reads_back_equal(path):
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("version", 2, r"version 2 of the format, allowed is 1; `python launch/calibrate.py` takes another"),
+        ("version", 1, r"version 1 of the format, allowed is 2; `python launch/calibrate.py` takes another"),
         ("cost.row_s", -1e-5, r"cost.row_s: -1e-05, allowed is a number of seconds of at least 0"),
+        ("serving.chunk_s", -1.0, r"serving.chunk_s: -1.0, allowed is a number of seconds of at least 0"),
         ("cost.row_s", "fast", r"cost.row_s: input should be a valid number"),
         ("cost.rows_s", 1.0, r"cost.rows_s: (unexpected keyword argument|extra inputs are not permitted)"),
         ("gemm_flops", None, r"gemm_flops: input should be a valid number"),
@@ -144,6 +153,20 @@ def test_steps_of_the_engine_are_timed():
         for times in (passes.seconds(cell), {0: 1.0} | lookup_seconds(cell, vocab_size=SHAPE.vocab_size)):
             assert list(times) == [0, 3, 7]
             assert min(times.values()) > 0
+
+
+def test_chunks_that_join_are_timed_with_what_they_find():
+    """Few tokens are computed of a text whose pages are cached; all chunks are in and out with one step."""
+    cells, _ = cells_of(ENGINE, max_context_tokens=256)
+    joins = joins_of(cells, ENGINE, max_context_tokens=256)
+    assert {join.cell.batch for join in joins} == {1, 8}
+    assert all(join.cell.batch + join.chunks * join.text_tokens <= ENGINE.max_step_tokens for join in joins)
+    assert {join.text_tokens: join.cached_tokens for join in joins if join.cached} == {24: 16, 56: 48}
+    passes = Passes(ENGINE, SHAPE, lively_weights(SHAPE), max_context_tokens=256)
+    for join in joins:
+        assert passes.joined_s(join) > 0
+        found = [result.cached_tokens for result in passes.joined]
+        assert found == [join.cached_tokens] * join.chunks
 
 
 def test_products_are_counted_by_their_weights():

@@ -9,7 +9,9 @@ from sestina.core.errors import AbsentError, ConfigError
 from sestina.models.shape import read_shape
 from sestina.policies.drafting.calibration import VERSION, CalibratedOn, Calibration
 from sestina.policies.drafting.cost import StepCost
+from sestina.policies.drafting.serving import ServingCost
 from sestina.rollout.calibration.file import engine_of, write_calibration
+from sestina.rollout.pages import PAGE_TOKENS
 from sestina.simulator.run import simulate
 from sestina.simulator.world import world_of
 from sestina.telemetry.metrics import read_metrics
@@ -26,6 +28,7 @@ COST = StepCost(
     draft_token_s=1e-6,
     step_s=3e-4,
 )
+SERVING = ServingCost(chunk_s=4e-5, text_token_s=1e-7, join_s=2e-5, row_s=1e-5, row_kv_s=3e-8)
 MACHINE = CalibratedOn(machine="m", accelerator=None, logical_cores=1, memory_gib=1.0, commit=None, date="")
 
 
@@ -50,9 +53,11 @@ def calibrated(tmp_path):
         taken=MACHINE,
         gemm_flops=1e10,
         cost=COST,
+        serving=SERVING,
         residuals=(),
         left_out=(),
         points=(),
+        joins=(),
     )
     write_calibration(calibration, tmp_path / "c.json")
     return calibration
@@ -61,7 +66,8 @@ def calibrated(tmp_path):
 def test_a_measured_engine_is_simulated_without_weights(calibrated, tmp_path):
     config = config_of(tmp_path)
     world = world_of(config, config.sim)
-    assert world.cost.step == COST
+    assert (world.cost.step, world.cost.serving) == (COST, SERVING)
+    assert world.limits.page_tokens == PAGE_TOKENS
     assert not any(term.startswith("hardware") for term in world.uncalibrated)
     simulate(config, Console(quiet=True))
     lines = [line.values for line in read_metrics(config.dir)]

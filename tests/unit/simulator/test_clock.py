@@ -2,8 +2,9 @@ import time
 
 import pytest
 
+from sestina.rollout.meter import meter_for
 from sestina.simulator.agenda import Agenda
-from sestina.simulator.clock import VirtualClock, meter_for
+from sestina.simulator.clock import VirtualClock
 from sestina.simulator.scoring import Workers
 
 

@@ -1,9 +1,12 @@
+import dataclasses
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sestina.core.ids import RequestId
 from sestina.policies.drafting.cost import StepCost
+from sestina.policies.drafting.serving import ServingCost
 from sestina.rollout.batcher import WATERMARK
 from sestina.simulator.acceptance import NO_DRAFTS, Drafting
 from sestina.simulator.chunk import Chunk
@@ -165,3 +168,56 @@ def test_finished_siblings_quicken_a_response():
     assert subject.settle(0.0) < late
     subject.finish()
     assert (one.steps, one.drafted_tokens, one.accepted_tokens) == (25, 100, 75)
+
+
+def test_a_request_holds_whole_pages():
+    """Of a prompt of 40 two pages are the group's; each request has the rest, and leaves half a page unused."""
+    subject = FluidInstance(
+        0, FluidLimits(kv_capacity_tokens=400, max_running=6, page_tokens=16), COST, NO_DRAFTS, Resume(pool=None)
+    )
+    for sample in (0, 1):
+        subject.submit(chunk(7, 40, 10, sample=sample))
+    subject.settle(0.0)
+    assert subject.held_tokens == 32 + 2 * (8 + 7.5)
+    subject.finish()
+    assert subject.held_tokens == 0
+
+
+def test_whole_pages_are_found_again():
+    subject = FluidInstance(
+        0, FluidLimits(kv_capacity_tokens=400, max_running=6), COST, NO_DRAFTS, Resume(pool=None, page_tokens=16)
+    )
+    first = chunk(1, 30, 50)
+    first.done = False
+    subject.submit(first)
+    subject.settle(0.0)
+    subject.finish()
+    again = chunk(1, 30, 10, generated=50)
+    subject.submit(again)
+    subject.settle(100.0)
+    assert (again.cached_tokens, again.prefilled_tokens) == (64, 16)  # of 80, whose last token draws the next
+
+
+def test_chunks_that_join_add_to_the_step_that_decodes():
+    """One joining step for both, each chunk's own part, and a further pass where rows are too many for one."""
+    serving = ServingCost(chunk_s=3.0, text_token_s=0.0, join_s=100.0, row_s=1.0, row_kv_s=0.0)
+    step = dataclasses.replace(STEP, step_s=7.0)
+    cost = EngineCost(step=step, prefill_row_kv_s=0.0, max_step_tokens=64, serving=serving)
+    decoding_s = 2 * SEQUENCE_S + 7.0
+    for prompt, joining_s in ((21, 100.0 + 2 * 23), (41, 2 * 100.0 + 7.0 + 2 * 43)):
+        subject = instance(cost=cost)
+        for group in (1, 2):
+            subject.submit(chunk(group, prompt, 1))
+        assert subject.settle(0.0) == pytest.approx(joining_s + decoding_s + KV_S * 2 * prompt)
+
+
+def test_drafts_that_are_not_found_take_no_time():
+    found = Drafting(lengths=(4,), siblings=(0, 2), rates=((2.0,), (3.0,)), drafted=(0.25, 0.75))
+    assert found.drafts(0, (3, 1)) == pytest.approx(4 * (3 * 0.25 + 0.75) / 4)
+    assert dataclasses.replace(found, drafted=()).drafts(0, (3, 1)) == 4
+    subject = instance(drafting=dataclasses.replace(found, siblings=(0,), rates=((2.0,),), drafted=(0.25,)))
+    one = chunk(1, 10, 100)
+    subject.submit(one)
+    subject.settle(0.0)
+    subject.finish()
+    assert (one.steps, one.drafted_tokens) == (50, 50)

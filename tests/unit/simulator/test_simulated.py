@@ -184,6 +184,8 @@ def test_what_cannot_be_simulated_is_refused():
         "draft.source=quantized", "draft.min_token_prob=0"
     )
     assert "from 1 to 9" in refusal("draft.source=grouped", "sim.acceptance.tokens_per_step=[1,2,3,99]")
+    assert "drafted_per_step: [1.0]" in refusal("draft.source=grouped", "sim.acceptance.drafted_per_step=[1]")
+    assert "drafted_per_step: [9.0" in refusal("draft.source=grouped", "sim.acceptance.drafted_per_step=[9,9,9,9]")
     assert "as many, rising from 0" in refusal("draft.source=grouped", "sim.acceptance.siblings=[1,2,3,4]")
     assert "sim.workload.drift: 9 is not allowed" in refusal("sim.workload.drift=9.0")
     assert "rollout.expected_tokens: 50000 is not allowed" in refusal("rollout.expected_tokens=50000")

@@ -21,7 +21,7 @@ from sestina.controller.trainer import silence_megatron
 from sestina.core.units import Seconds
 from sestina.models.shape import read_shape
 from sestina.models.weights import read_weights
-from sestina.simulator.clock import meter_for
+from sestina.rollout.meter import meter_for
 from sestina.telemetry.measurements import Figure
 from sestina.transport.messages import SampleBatch
 

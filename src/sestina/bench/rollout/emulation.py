@@ -26,10 +26,11 @@ from sestina.policies.planner import RolloutPlanner, SchedulerKind, build_planne
 from sestina.rewards.messages import Sample as Response
 from sestina.rewards.outcome import Outcome
 from sestina.rollout.config import TorchEngineConfig
+from sestina.rollout.meter import meter_for
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.suffix import SuffixSpeculator
 from sestina.rollout.torch_engine import TorchEngine
-from sestina.simulator.clock import VirtualClock, meter_for, nothing_takes_time
+from sestina.simulator.clock import VirtualClock, nothing_takes_time
 from sestina.simulator.emulated import EmulatedDriver
 from sestina.simulator.inline import Inline
 from sestina.simulator.instance import EmulatedInstance

@@ -2,6 +2,7 @@
 
 step.py        what a step looks like, what is decided about it, what became of it
 cost.py        the closed form of step times; measured.py corrects it by what steps took
+serving.py     what chunks add to the steps that they join
 calibration.py  that form fitted to steps of one engine, with those steps; fit.py fits it
 acceptance.py  which share of drafts is accepted, by position
 forecast.py    what a step with given draft lengths is expected to take and to produce

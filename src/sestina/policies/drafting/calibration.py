@@ -11,11 +11,13 @@ import numpy as np
 
 from sestina.core.units import Seconds
 from sestina.policies.drafting.cost import StepCost
+from sestina.policies.drafting.serving import JoinPoint, ServingCost, joined_s
 
-VERSION = 1
+VERSION = 2
 """Of the record; another one is not read."""
 
 StepKind: TypeAlias = Literal["plain", "verify", "draft"]
+PointKind: TypeAlias = StepKind | Literal["join"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class StepPoint:
 class Residual:
     """How far predictions are from measurements of one kind."""
 
-    kind: StepKind
+    kind: PointKind
     held_out: bool
     num_points: int
     median: float
@@ -90,10 +92,12 @@ class Calibration:
     gemm_flops: float
     """F_eff: operations per second of the model's matrix products."""
     cost: StepCost
+    serving: ServingCost
     residuals: tuple[Residual, ...]
     left_out: tuple[str, ...]
     """Points of the grid that the engine has no room for, with the reason."""
     points: tuple[StepPoint, ...]
+    joins: tuple[JoinPoint, ...]
 
 
 def predicted_s(cost: StepCost, point: StepPoint) -> Seconds:
@@ -108,11 +112,15 @@ def predicted_s(cost: StepCost, point: StepPoint) -> Seconds:
             return cost.draft_s(batch, point.kv_tokens, drafted=drafted, longest=point.length)
 
 
-def residuals_of(cost: StepCost, points: Iterable[StepPoint]) -> tuple[Residual, ...]:
+def residuals_of(
+    cost: StepCost, points: Iterable[StepPoint], serving: ServingCost, joins: Iterable[JoinPoint]
+) -> tuple[Residual, ...]:
     """Return residuals by kind, fitted points and held-out ones apart; none for a kind without points."""
-    off: dict[tuple[StepKind, bool], list[float]] = {}
+    off: dict[tuple[PointKind, bool], list[float]] = {}
     for point in points:
         off.setdefault((point.kind, point.held_out), []).append(abs(predicted_s(cost, point) / point.seconds - 1))
+    for join in joins:
+        off.setdefault(("join", join.held_out), []).append(abs(joined_s(cost, serving, join) / join.seconds - 1))
     return tuple(
         Residual(kind=kind, held_out=held, num_points=len(all), median=float(np.median(all)), largest=max(all))
         for (kind, held), all in sorted(off.items())

@@ -8,7 +8,7 @@ and drafting, half that of whole cycles, T_V plus drafting.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -16,11 +16,13 @@ from sestina.core.units import Seconds
 from sestina.policies.drafting.acceptance import FloatArray
 from sestina.policies.drafting.calibration import StepPoint, predicted_s
 from sestina.policies.drafting.cost import StepCost
+from sestina.policies.drafting.serving import JoinPoint, ServingCost, joined_s
 
 STEPS = 300
 LEAST_S: Seconds = 1e-12
 """Below any coefficient that matters: they are fitted as logarithms, which keeps them from being negative."""
 
+Cost = TypeVar("Cost", StepCost, ServingCost)
 Deviations: TypeAlias = Callable[[FloatArray], FloatArray]
 
 PLAIN = ("weights_s", "kv_token_s", "row_kv_s", "plain_sequence_s", "step_s")
@@ -32,6 +34,24 @@ def fit(points: Sequence[StepPoint], *, row_s: Seconds) -> StepCost:
     fitted = [point for point in points if not point.held_out]
     plain, verify, draft = ([p for p in fitted if p.kind == kind] for kind in ("plain", "verify", "draft"))
     return _second(_first(plain, row_s), verify, draft)
+
+
+def fit_serving(points: Sequence[JoinPoint], cost: StepCost) -> ServingCost:
+    """Return what joining adds to steps of `cost`, fitted to the points that are not held out."""
+    fitted = [point for point in points if not point.held_out]
+    start = ServingCost(
+        chunk_s=0.1 * cost.step_s,
+        text_token_s=0.01 * cost.row_s,
+        join_s=0.1 * cost.step_s,
+        row_s=cost.row_s,
+        row_kv_s=cost.row_kv_s,
+    )
+    names = [field.name for field in dataclasses.fields(ServingCost)]
+
+    def deviations(serving: ServingCost) -> list[float]:
+        return [float(np.log(joined_s(cost, serving, point) / point.seconds)) for point in fitted]
+
+    return _fitted(start, names, [getattr(start, name) for name in names], deviations)
 
 
 def _first(plain: Sequence[StepPoint], row_s: Seconds) -> StepCost:
@@ -86,11 +106,11 @@ def _deviation(cost: StepCost, point: StepPoint) -> float:
 
 
 def _fitted(
-    cost: StepCost, names: Sequence[str], start: Sequence[Seconds], deviations: Callable[[StepCost], list[float]]
-) -> StepCost:
+    cost: Cost, names: Sequence[str], start: Sequence[Seconds], deviations: Callable[[Cost], list[float]]
+) -> Cost:
     """Return `cost` with the coefficients `names` such that the squares of deviations are least."""
 
-    def at(logs: FloatArray) -> StepCost:
+    def at(logs: FloatArray) -> Cost:
         return dataclasses.replace(cost, **dict(zip(names, np.exp(logs).tolist(), strict=True)))
 
     best = least_squares(lambda logs: np.array(deviations(at(logs))), np.log(np.maximum(start, LEAST_S)))

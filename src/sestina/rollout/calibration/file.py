@@ -11,6 +11,7 @@ from sestina.core.errors import AbsentError, ConfigError
 from sestina.models.shape import ModelShape
 from sestina.policies.drafting.calibration import VERSION, CalibratedEngine, Calibration
 from sestina.policies.drafting.cost import StepCost
+from sestina.policies.drafting.serving import ServingCost
 from sestina.rollout.config import TorchEngineConfig
 from sestina.telemetry.aside import written_aside
 
@@ -49,7 +50,8 @@ def read_calibration(path: Path) -> Calibration:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise _refused(path, f"{where or 'the file'}: {first['msg'].lower()}") from None
-    _check_cost(path, calibration.cost)
+    _check_cost(path, "cost", calibration.cost)
+    _check_cost(path, "serving", calibration.serving)
     return calibration
 
 
@@ -77,11 +79,11 @@ def _check_version(path: Path, text: bytes) -> None:
         raise _refused(path, f"version {version!r} of the format, allowed is {VERSION}")
 
 
-def _check_cost(path: Path, cost: StepCost) -> None:
-    for field in dataclasses.fields(StepCost):
+def _check_cost(path: Path, section: str, cost: StepCost | ServingCost) -> None:
+    for field in dataclasses.fields(cost):
         value = getattr(cost, field.name)
         if value is not None and not (math.isfinite(value) and value >= 0):
-            raise _refused(path, f"cost.{field.name}: {value}, allowed is a number of seconds of at least 0")
+            raise _refused(path, f"{section}.{field.name}: {value}, allowed is a number of seconds of at least 0")
 
 
 def _refused(path: Path, reason: str) -> ConfigError:

@@ -3,7 +3,6 @@
 import numpy as np
 
 from sestina.core.records import Finish
-from sestina.core.units import Seconds
 from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.job import Job
@@ -12,12 +11,12 @@ from sestina.rollout.speculation.speculator import Outcome
 
 
 class ForcedDrafts:
-    """Implements `Speculator`: `length` random tokens for every request; keeps the times of steps without prefill."""
+    """Implements `Speculator`: `length` random tokens for every request; keeps what steps without prefill held."""
 
     def __init__(self, vocab_size: int) -> None:
         self.length = 0
-        self.steps: list[tuple[int, int, Seconds]] = []
-        """Requests, draft tokens and time of each step."""
+        self.steps: list[tuple[int, int]] = []
+        """Requests and draft tokens of each."""
         self._vocab_size = vocab_size
         self._random = np.random.default_rng(0)
 
@@ -41,7 +40,7 @@ class ForcedDrafts:
         step = outcome.step
         if not step.prefills:
             drafted = 0 if step.drafts is None else int(step.drafts.counts.sum())
-            self.steps.append((len(step.requests), drafted, outcome.seconds))
+            self.steps.append((len(step.requests), drafted))
 
     def leave(self, job: Job, finish: Finish) -> None:
         """See `Speculator.leave`."""

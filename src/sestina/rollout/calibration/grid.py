@@ -1,6 +1,8 @@
 """The points of a calibration: powers of two of the batch, contexts four times as long each, the paper's lengths."""
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sestina.rollout.config import TorchEngineConfig
@@ -11,6 +13,9 @@ LENGTHS = (3, 7, 11, 15)
 
 MOST_BATCH = 128
 SHORTEST_TOKENS = 64
+JOINED_BATCHES, JOINED, TEXTS = (1, 8, 32), (1, 4), (8, 24, 56, 120, 200, 360)
+"""Batches that chunks join, so many at once, from texts of so many tokens."""
+
 ROOM_TOKENS = 128
 """What sequences grow by while their points are measured, once all of them decode."""
 
@@ -24,6 +29,23 @@ class Cell:
     room_tokens: int
     """What its sequences grow by: the first ones decode while the last are prefilled."""
     lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """Chunks of one token each that join a batch."""
+
+    cell: Cell
+    chunks: int
+    text_tokens: int
+    """What each starts from."""
+    cached: bool
+    """Whether whole pages of it are in the cache."""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Return what is found of each text: whole pages, and never its last token."""
+        return (self.text_tokens - 1) // PAGE_TOKENS * PAGE_TOKENS if self.cached else 0
 
 
 def cells_of(engine: TorchEngineConfig, *, max_context_tokens: int) -> tuple[list[Cell], list[str]]:
@@ -50,6 +72,26 @@ def cells_of(engine: TorchEngineConfig, *, max_context_tokens: int) -> tuple[lis
                 if g not in lengths
             ]
     return cells, left_out
+
+
+def joins_of(cells: Sequence[Cell], engine: TorchEngineConfig, *, max_context_tokens: int) -> list[Join]:
+    """Return what chunks may join the batches of the shortest context: few and many, short texts and long, cached."""
+    joined = [cell for cell in cells if cell.sequence_tokens == SHORTEST_TOKENS and cell.batch in JOINED_BATCHES]
+    texts = [text for text in TEXTS if text < max_context_tokens]
+    wanted = [
+        Join(cell=cell, chunks=chunks, text_tokens=text, cached=cached)
+        for cell, chunks, text, cached in itertools.product(joined, JOINED, texts, (False, True))
+    ]
+    return [join for join in wanted if _has_room(join, engine) and join.cached == bool(join.cached_tokens)]
+
+
+def _has_room(join: Join, engine: TorchEngineConfig) -> bool:
+    """Whether all chunks are in with one step, and find what they have left when they come back."""
+    cell, texts = join.cell, join.chunks * (join.text_tokens + PAGE_TOKENS)
+    held = cell.batch * (cell.sequence_tokens + cell.room_tokens + PAGE_TOKENS) + 2 * texts
+    rows = cell.batch + join.chunks * join.text_tokens
+    running = cell.batch + join.chunks
+    return running <= engine.max_running and rows <= engine.max_step_tokens and held <= engine.kv_capacity_tokens
 
 
 def _filling_steps(engine: TorchEngineConfig, batch: int, tokens: int) -> int:

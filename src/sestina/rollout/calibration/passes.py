@@ -1,30 +1,38 @@
-"""Times of plain steps and of verification, in the engine as it serves."""
+"""Times of steps in the engine as it serves: plain ones, verification, and those that chunks join."""
 
-from collections.abc import Mapping
-from statistics import median
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from statistics import fmean, median
 
 import numpy as np
 import torch
 
 from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
-from sestina.core.records import ChunkRequest
-from sestina.core.units import Seconds
+from sestina.core.records import ChunkRequest, ChunkResult
+from sestina.core.units import Seconds, TokenArray
 from sestina.models.shape import ModelShape
 from sestina.rollout.calibration.forced import ForcedDrafts
-from sestina.rollout.calibration.grid import Cell
+from sestina.rollout.calibration.grid import Cell, Join
 from sestina.rollout.config import TorchEngineConfig
+from sestina.rollout.meter import meter_for
+from sestina.rollout.pages import PAGE_TOKENS
 from sestina.rollout.torch_engine import TorchEngine
+from sestina.transport.codec import decode, encode
+from sestina.transport.messages import ChunkEnded, StartChunk
 
 NO_TOKEN = -1
 """A stop token that is never drawn."""
 
-REPEATS = 15
-"""Steps that a time is the median of, after one that does not count."""
+STEPS = PAGE_TOKENS
+"""Steps that a time is the mean of, after one that does not count: each sequence takes a new page once."""
+
+JOINS = 3
+"""Steps that a time of chunks that join is the median of."""
 
 
 class Passes:
-    """An engine with weights that decodes batches to be timed."""
+    """An engine with weights that decodes batches to be timed, on a CPU by processor time."""
 
     def __init__(
         self,
@@ -35,6 +43,7 @@ class Passes:
         max_context_tokens: int,
     ) -> None:
         self._shape = shape
+        self._meter = meter_for(config.device)
         self._drafts = ForcedDrafts(shape.vocab_size)
         self._engine = TorchEngine(
             config,
@@ -45,45 +54,86 @@ class Passes:
             speculator=self._drafts,
         )
         self._engine.load_weights(0, weights)
+        self._random = np.random.default_rng(0)
         self._groups = 0
+        self.joined: list[ChunkResult] = []
+        """What the chunks came to that joined last."""
 
     def seconds(self, cell: Cell) -> dict[int, Seconds]:
         """Return the time of a step by draft length, 0 being the plain one.
 
         Raises EngineError when the batch does not stay whole.
         """
-        ids = self._fill(cell)
-        try:
-            return {length: self._step_s(cell.batch, length) for length in (0, *cell.lengths)}
-        finally:
-            self._engine.abort(ids)
-            self._engine.step()
+        return {length: self._mean_s(cell, length) for length in (0, *cell.lengths)}
 
-    def _fill(self, cell: Cell) -> list[RequestId]:
-        """Bring a batch to where all of it decodes."""
-        random = np.random.default_rng([cell.batch, cell.sequence_tokens])
-        ids = [RequestId(self._groups + i, 0) for i in range(cell.batch)]
-        self._groups += cell.batch
+    def joined_s(self, join: Join) -> Seconds:
+        """Return the time of a step that chunks join, each for one token; reading and writing messages counts."""
+        with self._decoding(join.cell):
+            same = [self._text(join.text_tokens) for _ in range(join.chunks)]
+            texts = [same if join.cached else [self._text(len(text)) for text in same] for _ in range(1 + JOINS)]
+            return median([self._join(each) for each in texts][1:])
+
+    def _mean_s(self, cell: Cell, length: int) -> Seconds:
+        with self._decoding(cell):
+            self._drafts.length, self._drafts.steps = length, []
+            times = [self._timed(self._engine.step) for _ in range(1 + STEPS)]
+            wrong = [step for step in self._drafts.steps if step != (cell.batch, cell.batch * length)]
+            if wrong:
+                asked = f"{cell.batch} requests with {cell.batch * length} draft tokens"
+                raise EngineError(f"calibration: a step of {asked} held {wrong[0][0]} with {wrong[0][1]}")
+        return fmean(times[1:])
+
+    @contextmanager
+    def _decoding(self, cell: Cell) -> Iterator[None]:
+        """Keep a batch meanwhile all of which decodes, at first a few tokens short of the cell's context."""
+        ids = [self._next_id() for _ in range(cell.batch)]
+        random = np.random.default_rng([cell.batch, cell.sequence_tokens])  # the same texts again: they are cached
         for id in ids:
-            prompt = random.integers(0, self._shape.vocab_size, cell.sequence_tokens).astype(np.int32)
+            prompt = random.integers(0, self._shape.vocab_size, cell.sequence_tokens - STEPS // 2).astype(np.int32)
             self._engine.submit(_request(id, prompt, cell.room_tokens))
         self._drafts.length, self._drafts.steps = 0, []
         while not self._drafts.steps:
             self._engine.step()
-        return ids
-
-    def _step_s(self, batch: int, length: int) -> Seconds:
-        self._drafts.length, self._drafts.steps = length, []
-        for _ in range(1 + REPEATS):
+        try:
+            yield
+        finally:
+            self._engine.abort(ids)
             self._engine.step()
-        wrong = [(n, drafted) for n, drafted, _ in self._drafts.steps if (n, drafted) != (batch, batch * length)]
-        if wrong:
-            asked = f"{batch} requests with {batch * length} draft tokens"
-            raise EngineError(f"calibration: a step of {asked} held {wrong[0][0]} with {wrong[0][1]}")
-        return median(seconds for _, _, seconds in self._drafts.steps[1:])
+
+    def _join(self, texts: list[TokenArray]) -> Seconds:
+        """Let a chunk for each text come, draw one token and leave; raises EngineError when it takes more steps."""
+        chunks = [_request(self._next_id(), text, 1) for text in texts]
+        frames = [encode([StartChunk(chunk=chunk)]) for chunk in chunks]
+        self.joined = []
+
+        def serve() -> None:
+            for frame in frames:
+                for message in decode(frame):
+                    assert isinstance(message, StartChunk)
+                    self._engine.submit(message.chunk)
+            self.joined += self._engine.step()
+            encode([ChunkEnded(instance=0, result=result, clock_s=0.0) for result in self.joined])
+
+        seconds = self._timed(serve)
+        if len(self.joined) != len(texts):
+            ended = len(self.joined)
+            raise EngineError(f"calibration: of {len(texts)} chunks that joined a step {ended} ended with it")
+        return seconds
+
+    def _timed(self, work: Callable[[], object]) -> Seconds:
+        began_s = self._meter()
+        work()
+        return self._meter() - began_s
+
+    def _text(self, tokens: int) -> TokenArray:
+        return self._random.integers(0, self._shape.vocab_size, tokens).astype(np.int32)
+
+    def _next_id(self) -> RequestId:
+        self._groups += 1
+        return RequestId(self._groups, 0)
 
 
-def _request(id: RequestId, prompt: np.ndarray, max_tokens: int) -> ChunkRequest:
+def _request(id: RequestId, prompt: TokenArray, max_tokens: int) -> ChunkRequest:
     return ChunkRequest(
         id=id,
         prompt=prompt,

@@ -1,6 +1,5 @@
 """The rate of the model's matrix products: F_eff of the roofline (EfficientRollout; algorithms-and-numbers E-B)."""
 
-import time
 from collections.abc import Iterator
 from statistics import median
 
@@ -8,6 +7,7 @@ import torch
 
 from sestina.core.units import Seconds
 from sestina.models.shape import ModelShape
+from sestina.rollout.meter import meter_for
 
 ROWS = 256
 """Enough for products to be bound by arithmetic."""
@@ -44,13 +44,14 @@ def row_seconds(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> 
 
 
 def _times(rows: torch.Tensor, weight: torch.Tensor) -> Iterator[Seconds]:
+    meter = meter_for("cuda" if rows.is_cuda else "cpu")
     torch.mm(rows, weight)
     for _ in range(REPEATS):
         _wait(rows)
-        began_s = time.perf_counter()
+        began_s = meter()
         torch.mm(rows, weight)
         _wait(rows)
-        yield time.perf_counter() - began_s
+        yield meter() - began_s
 
 
 def _wait(rows: torch.Tensor) -> None:

@@ -19,6 +19,8 @@ def calibrated(path: Path, model: Path, engine: EngineConfig) -> tuple[EngineCos
             f"sim.hardware.kind: 'calibrated' is not allowed with rollout.engine.kind '{engine.kind}'; only 'torch' is "
             "calibrated, on one device: its file says nothing of rollout.engine.tensor_parallel; choose a kind of GPU"
         ])  # fmt: skip
-    cost = cost_for(path, read_shape(model), engine)
-    made = EngineCost(step=cost, prefill_row_kv_s=cost.row_kv_s, max_step_tokens=engine.max_step_tokens)
-    return made, read_calibration(path).gemm_flops
+    cost, file = cost_for(path, read_shape(model), engine), read_calibration(path)
+    made = EngineCost(
+        step=cost, prefill_row_kv_s=cost.row_kv_s, max_step_tokens=engine.max_step_tokens, serving=file.serving
+    )
+    return made, file.gemm_flops

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from sestina.core.units import Seconds
 from sestina.policies.drafting.cost import StepCost
+from sestina.policies.drafting.serving import ServingCost
 from sestina.simulator.cost.span import StepLines
 
 
@@ -32,12 +33,15 @@ class EngineCost:
     max_step_tokens: int
     """Most rows of prefill in one forward pass."""
     experts: ExpertsCost | None = None
-    _lines: dict[tuple[int, int], StepLines] = field(
-        default_factory=dict[tuple[int, int], StepLines], init=False, repr=False, compare=False
+    serving: ServingCost | None = None
+    """What chunks add to a step that they join; None: their prefill takes forward passes of its own, and the chunks
+    themselves take nothing."""
+    _lines: dict[tuple[int, float], StepLines] = field(
+        default_factory=dict[tuple[int, float], StepLines], init=False, repr=False, compare=False
     )
 
-    def lines(self, batch: int, drafts: int) -> StepLines:
-        """Return the times of a step of `batch` sequences, each with so many draft tokens to verify."""
+    def lines(self, batch: int, drafts: float) -> StepLines:
+        """Return the times of a step of `batch` sequences, each with so many draft tokens, in the mean."""
         lines = self._lines.get((batch, drafts))
         if lines is None:
             lines = self._lines[batch, drafts] = self._derived(batch, drafts)
@@ -48,6 +52,8 @@ class EngineCost:
 
         Row i attends to `cached + i` tokens. Others wait meanwhile.
         """
+        if self.serving is not None:
+            return self.serving.chunk_of(text=rows + cached, cached=cached)
         if not rows:
             return 0.0
         cost, passes = self.step, math.ceil(rows / self.max_step_tokens)
@@ -55,10 +61,21 @@ class EngineCost:
         attended = rows * cached + rows * (rows - 1) / 2
         return max(read_s, cost.row_s * rows) + self.prefill_row_kv_s * attended + passes * cost.step_s
 
+    def joining_s(self, rows: int) -> Seconds:
+        """Return what a boundary takes at which chunks with `rows` tokens to compute are let in, beside `prefill_s`.
+
+        Where prefill is in the steps of decoding, the first step is counted by whoever decodes; the others that so
+        many rows need come on top.
+        """
+        if self.serving is None:
+            return 0.0
+        further = (rows - 1) // self.max_step_tokens if rows else 0
+        return (1 + further) * self.serving.join_s + further * (self.step.weights_s + self.step.step_s)
+
     def _experts_s(self, rows: float) -> Seconds:
         return 0.0 if self.experts is None else self.experts.read_s(rows)
 
-    def _derived(self, batch: int, drafts: int) -> StepLines:
+    def _derived(self, batch: int, drafts: float) -> StepLines:
         cost, rows = self.step, batch * (1 + drafts)
         further_s = cost.plain_sequence_s * batch
         if drafts:

@@ -1,0 +1,109 @@
+"""`make validate-simulator`: simulations from a calibration alone, against emulated runs of the embedded engine.
+
+settings.py  what is predicted, and what predictions are made from
+worlds.py    emulated and simulated runs
+takes.py     repetitions, and the machine's own speed beside them
+outturn.py   makespan, completions, tail share; how far a prediction is off
+picture.py   predicted against measured
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from sestina.bench.asked import at_least, at_most, stated
+from sestina.bench.turns import Say
+from sestina.bench.validate.outturn import Outturn, errors_of, mean_of, spread_of
+from sestina.bench.validate.picture import draw
+from sestina.bench.validate.settings import SETTINGS, Setting
+from sestina.bench.validate.takes import Reference, Take, repeated
+from sestina.bench.validate.worlds import Worlds
+from sestina.telemetry.measurements import Figure
+
+PICTURE = Path("out/measurements/validate.png")
+WITHIN = 0.1
+TAKES, MOST_TAKES = 3, 5
+DRIFT = 0.05
+"""Of the machine's speed, that a run is repeated for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One setting."""
+
+    setting: Setting
+    predicted: Outturn
+    takes: Sequence[Take]
+
+    @property
+    def measured(self) -> Outturn:
+        """Means over runs."""
+        return mean_of([take.outturn for take in self.takes])
+
+    @property
+    def spread(self) -> Outturn:
+        """How far runs are apart."""
+        return spread_of([take.outturn for take in self.takes])
+
+
+def measure(say: Say, settings: Sequence[Setting] = SETTINGS, takes: int = TAKES) -> list[Figure]:
+    """Take every figure, and draw; raises RunError when a setting changes the length of a response."""
+    reference = Reference()
+    before_s = reference.seconds()
+    worlds = Worlds(say)
+    reference.start_from(before_s, reference.seconds())
+    compared = [_compare(setting, number, worlds, reference, takes, say) for number, setting in enumerate(settings)]
+    say(f"figure: {draw({each.setting.name: (each.predicted, each.measured) for each in compared}, PICTURE)}")
+    return [*figures_of(compared), *speculation_of(compared)]
+
+
+def figures_of(compared: Sequence[Compared]) -> Iterator[Figure]:
+    """Yield what is asked of each setting, run-to-run spread beside it, and medians over settings."""
+    errors = {each.setting.name: errors_of(each.predicted, each.measured) for each in compared}
+    for each in compared:
+        name, spread = each.setting.name, each.spread
+        yield stated(f"{name}: makespan, measured", each.measured["makespan"], "s")
+        for value, error in errors[name].items():
+            yield at_most(f"{name}: {value}, predicted off by", error, "of measured", WITHIN)
+            yield stated(f"{name}: {value}, runs apart by", spread[value], "of their mean")
+        drift = max((take.drift for take in each.takes), key=lambda drift: abs(drift - 1))
+        yield stated(f"{name}: machine over what it was at calibration", drift, "x")
+    for value in compared[0].predicted:
+        of_all = [of_setting[value] for of_setting in errors.values()]
+        yield stated(f"{len(compared)} settings: {value}, predicted off by, median", statistics.median(of_all), "of it")
+        yield stated(
+            f"{len(compared)} settings: {value}, within {WITHIN:g}", sum(e <= WITHIN for e in of_all), "settings"
+        )
+
+
+def speculation_of(compared: Sequence[Compared]) -> Iterator[Figure]:
+    """Yield whether drafts pay, predicted and measured, wherever a setting was taken with them and without."""
+    plain = {each.setting.without_drafts: each for each in compared if each.setting.drafts is None}
+    for each in compared:
+        other = plain.get(each.setting.without_drafts)
+        if each.setting.drafts is None or other is None:
+            continue
+        predicted = other.predicted["makespan"] / each.predicted["makespan"]
+        measured = other.measured["makespan"] / each.measured["makespan"]
+        name = f"{each.setting.name}: speedup of drafts"
+        yield stated(f"{name}, measured", measured, "x")
+        yield stated(f"{name}, predicted", predicted, "x")
+        yield at_least(
+            f"{name}, same verdict on whether they pay", float((predicted > 1) == (measured > 1)), "verdict", 1
+        )
+
+
+def _compare(setting: Setting, number: int, worlds: Worlds, reference: Reference, takes: int, say: Say) -> Compared:
+    predicted = worlds.predicted(setting, f"simulated-{number}")
+    run = partial(worlds.measured, setting, f"emulated-{number}")
+    found = repeated(partial(reference.drifted, run), wanted=takes, most=MOST_TAKES, drift=DRIFT)
+    compared = Compared(setting=setting, predicted=predicted, takes=found)
+    say(_line(setting.name, errors_of(predicted, compared.measured), compared))
+    return compared
+
+
+def _line(name: str, errors: Mapping[str, float], compared: Compared) -> str:
+    off = ", ".join(f"{value} {error:.1%} ({compared.spread[value]:.1%})" for value, error in errors.items())
+    return f"{name}: off by (runs apart by): {off}; drift {[round(take.drift, 2) for take in compared.takes]}"

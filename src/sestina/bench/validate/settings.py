@@ -1,0 +1,79 @@
+"""What is predicted, and what predictions may be made from: none of the former is among the latter."""
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+Drafts: TypeAlias = tuple[str, int] | None
+"""Source and length of drafts."""
+
+BASE = (
+    "+exp=quickstart",
+    "run.steps=2",
+    "run.checkpoint_every=0",
+    "eval.every=0",
+    'telemetry.wandb="off"',
+)
+WIDE, TIGHT = 16384, 4096
+"""Tokens of keys and values: of all that run, and of some."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One configuration of the built-in task."""
+
+    scheduler: str
+    instances: int
+    chunk_tokens: int = 64
+    kv_tokens: int = WIDE
+    drafts: Drafts = None
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        chunks = "" if self.scheduler == "group" else f", chunks of {self.chunk_tokens}"
+        kv = "" if self.kv_tokens == WIDE else f", KV of {self.kv_tokens}"
+        drafts = f", {self.drafts[0]} drafts of {self.drafts[1]}" if self.drafts else ""
+        return f"{self.scheduler}, {self.instances} instances{chunks}{kv}{drafts}"
+
+    @property
+    def without_drafts(self) -> "Setting":
+        """The same without drafts."""
+        return replace(self, drafts=None)
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """On the command line."""
+        source, length = self.drafts or ("none", 8)
+        return (
+            f"rollout.scheduler={self.scheduler}",
+            f"rollout.num_instances={self.instances}",
+            f"rollout.chunk_tokens={self.chunk_tokens}",
+            f"rollout.engine.kv_capacity_tokens={self.kv_tokens}",
+            f"draft={source}",
+            "draft.length=fixed",
+            "draft.guard=false",
+            f"draft.max_tokens={length}",
+        )
+
+
+SETTINGS = (
+    Setting(scheduler="group", instances=2),
+    Setting(scheduler="group", instances=3),
+    Setting(scheduler="group", instances=3, kv_tokens=TIGHT),
+    Setting(scheduler="divided", instances=1),
+    Setting(scheduler="divided", instances=2, chunk_tokens=32),
+    Setting(scheduler="divided", instances=3),
+    Setting(scheduler="divided", instances=3, chunk_tokens=16),
+    Setting(scheduler="divided", instances=3, kv_tokens=TIGHT),
+    Setting(scheduler="context", instances=3),
+    Setting(scheduler="context", instances=4, chunk_tokens=32),
+    Setting(scheduler="divided", instances=3, drafts=("self", 4)),
+    Setting(scheduler="context", instances=3, drafts=("self", 4)),
+    Setting(scheduler="group", instances=3, drafts=("grouped", 4)),
+    Setting(scheduler="divided", instances=3, drafts=("grouped", 4)),
+)
+
+
+def recording_of(drafts: Drafts) -> Setting:
+    """Return what lengths, and what such drafts yield, are taken from."""
+    return Setting(scheduler="divided", instances=2, chunk_tokens=128, drafts=drafts)

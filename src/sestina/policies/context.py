@@ -2,9 +2,9 @@
 
 The first request of every group is its probe. Probes run first, the one that has generated least ahead of the others,
 so that long ones stay and show themselves. Once no probe waits, the rest runs longest first by the estimate of its
-group: the limit until a member has finished, then the longest of which anything is known. That is a departure: the
-paper looks at finished members alone, and one that has outgrown them would wait behind all groups for a tail of its own.
-Every FAIR_EVERY-th pick goes instead to the group that has been given fewest chunks, since an estimate may be wrong.
+group: the limit until a member has finished, then the longest of which anything is known. (The paper looks at finished
+members alone; one that has outgrown them would wait behind all other groups, for a tail of its own.) Every
+FAIR_EVERY-th pick goes instead to the group that has been given fewest chunks, since an estimate may be wrong.
 
 As in `divided`, a pick that fits nowhere waits, and nothing else is placed before it.
 """
@@ -39,7 +39,7 @@ class _Group:
 
     @property
     def estimate(self) -> int:
-        """L_g in tokens"""
+        """Return L_g in tokens."""
         return self.longest if self.finished else self.limit
 
 

@@ -13,7 +13,7 @@ from sestina.config.run import RunConfig
 from sestina.controller.plan import planner_of
 from sestina.controller.run_dir import CONFIG, JOURNAL
 from sestina.core.units import Seconds
-from sestina.policies.planner import SchedulerKind
+from sestina.policies.planner import RolloutPlanner, SchedulerKind
 from sestina.simulator.fluid import FluidInstance
 from sestina.simulator.outcome import Spans, finished_after, step_metrics
 from sestina.simulator.response import Response
@@ -36,15 +36,17 @@ class Rollouts:
     """When the responses of the last step had finished, since their offer, rising."""
 
 
-def driver_of(world: World, scheduler: SchedulerKind, journal: Journal | None) -> SimulatedDriver:
-    """Return a driver whose instances are up."""
+def driver_of(
+    world: World, scheduler: SchedulerKind, journal: Journal | None, planner: RolloutPlanner | None = None
+) -> SimulatedDriver:
+    """Return a driver whose instances are up; `planner` takes the place of the run's own."""
     rollout, resume = dataclasses.replace(world.config.rollout, scheduler=scheduler), Resume(pool=world.pool())
     instances = [
         FluidInstance(number, world.limits, world.cost, world.drafting, resume)
         for number in range(rollout.num_instances)
     ]
     return SimulatedDriver(
-        planner_of(dataclasses.replace(world.config, rollout=rollout)),
+        planner or planner_of(dataclasses.replace(world.config, rollout=rollout)),
         instances,
         page_tokens=world.page_tokens,
         journal=journal,

@@ -19,12 +19,12 @@ from sestina.reproduction.seer.published import (
     QWEN_TAILS,
 )
 from sestina.reproduction.seer.rollouts import Outcome, rolled_out
-from sestina.reproduction.seer.spread import spread_of
+from sestina.reproduction.seer.spread import SPREADS, spread_of
 from sestina.reproduction.seer.tasks import TASKS, System, Task, world_of_task
 
 PAPER = "Seer v3"
-ITERATIONS = {"fit": 2, "baseline": 4, "seer": 2}
-"""How many are simulated of each; a baseline's differ by a tenth, the others' by a hundredth."""
+ITERATIONS = {"baseline": 3, "seer": 2}
+"""How many are simulated; a baseline's differ by a tenth, the others' by a hundredth."""
 SIZES = (8, 16)
 
 Say: TypeAlias = Callable[[str], None]
@@ -60,10 +60,11 @@ def reproduced(task: Task, say: Say) -> Reproduced:
     """Fit a model's spread, then simulate all systems with it."""
     published = task.published
     share = published.baseline_tail_s / published.baseline_s
-    between = spread_of(share, partial(_tail_share, task))
+    tried = {between: _run(task, between, say, "baseline", "group") for between in SPREADS}
+    between = spread_of(share, {between: outcome.tail_share for between, outcome in tried.items()})
     say(f"{PAPER}, {task.name}: lengths spread by {between:g} between groups")
     run = partial(_run, task, between, say)
-    baseline, drafting = run("baseline", "group"), run("drafting", "context")
+    baseline, drafting = tried[between], run("drafting", "context")
     return Reproduced(
         task=task,
         between=between,
@@ -81,18 +82,13 @@ def reproduced(task: Task, say: Say) -> Reproduced:
     )
 
 
-def _tail_share(task: Task, between: float) -> float:
-    world = world_of_task(task, "baseline", between=between)
-    return rolled_out(world, "group", ITERATIONS["fit"]).tail_share
-
-
 def _run(
     task: Task, between: float, say: Say, system: System, scheduler: SchedulerKind, group_size: int | None = None
 ) -> Outcome:
     world = world_of_task(task, system, between=between, group_size=group_size)
     outcome = rolled_out(world, scheduler, ITERATIONS["baseline" if system == "baseline" else "seer"])
     say(
-        f"{PAPER}, {task.name}, {system}, {scheduler}, G {group_size or task.group_size}: rollout "
+        f"{PAPER}, {task.name}, {system}, {scheduler}, G {group_size or task.group_size}, spread {between:g}: rollout "
         f"{outcome.rollout_s:,.0f} s, tail {outcome.tail_s:,.0f} s, {outcome.accepted:.2f} tokens a step"
     )
     return outcome

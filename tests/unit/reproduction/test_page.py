@@ -53,7 +53,12 @@ def test_the_terminal_shows_every_cell_under_its_table():
 
 def launched(*arguments):
     return subprocess.run(
-        [sys.executable, "launch/reproduce.py", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "launch/reproduce.py", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 

@@ -19,8 +19,9 @@ FAR = 0.12
 def cell_table(cells: Sequence[Cell]) -> Table:
     """Return every cell under its paper and table."""
     shown = Table(title="published and simulated", title_justify="left", box=box.SIMPLE)
-    for column, justify in (("value", "left"), ("published", "right"), ("simulated", "right"), ("error", "right")):
-        shown.add_column(column, justify=justify)
+    shown.add_column("value")
+    for column in ("published", "simulated", "error"):
+        shown.add_column(column, justify="right")
     shown.add_column("")
     for (paper, table), members in groupby(cells, key=lambda cell: (cell.paper, cell.table)):
         shown.add_row(Text(f"{paper}, {table}", "bold"))

@@ -1,7 +1,7 @@
 """EfficientRollout's table 2, its fixed draft lengths and its latencies, beside what the closed form says.
 
-Taken from the paper: constants of a step, when responses end, acceptance, draft lengths and the time of preparing a
-drafter. Fitted, for each model: for how long of the plain rollout nothing decodes.
+Taken from the paper: constants of a step, when responses end, tokens of a cycle, draft lengths and the time of preparing
+a drafter. For drafts of one length, of which no tokens of a cycle are published, they follow from the acceptance. Fitted, for each model: for how long of the plain rollout nothing decodes.
 """
 
 from collections.abc import Callable
@@ -52,12 +52,10 @@ def _rows(
     say_share: Callable[[float], None],
 ) -> list[Cell]:
     slices, cost, rest_s, toggled = given
-    tau = tau_of(method.accepted, method.length)
-    taken_s, plain = rollout_s(slices, cost, length=method.length, tau=tau, toggled=toggled)
+    taken_s, plain = rollout_s(slices, cost, length=method.length, tau=method.tau, toggled=toggled)
     say_share(plain)
     other_s = published.step_s - published.rollout_s
     return [
-        _cell("table 2", f"{name}, tokens of a cycle", "tokens", method.tau, tau),
         _cell("table 2", f"{name}, rollout", "s", method.rollout_s, taken_s + rest_s),
         _cell("table 2", f"{name}, step", "s", method.step_s, taken_s + rest_s + other_s + method.prep_s),
     ]

@@ -1,7 +1,8 @@
 """EfficientRollout's table 2, its fixed draft lengths and its latencies, beside what the closed form says.
 
-Taken from the paper: constants of a step, when responses end, tokens of a cycle, draft lengths and the time of preparing
-a drafter. For drafts of one length, of which no tokens of a cycle are published, they follow from the acceptance. Fitted, for each model: for how long of the plain rollout nothing decodes.
+Taken from the paper: constants of a step, when responses end, tokens of a cycle, draft lengths and the time of
+preparing a drafter. For drafts of one length no tokens of a cycle are published; they follow from the acceptance.
+Fitted, for each model: for how long of the plain rollout nothing decodes.
 """
 
 from collections.abc import Callable

@@ -23,7 +23,7 @@ quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ablation-staleness bench-async quickstart notebooks test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-simulator bench-speculation bench-quickstart docs hooks clean distclean validate-simulator
+.PHONY: help ablation-staleness bench-async quickstart reproduce notebooks test test-slow test-all test-sglang test-slurm sglang check fmt bench bench-drafting bench-draft-service bench-engine bench-packing bench-quantized bench-rollout bench-sglang bench-simulator bench-speculation bench-quickstart docs hooks clean distclean validate-simulator
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -102,6 +102,9 @@ bench-rollout: $(RUNTIME) ## schedulers on emulated instances and real ranks; de
 
 bench-simulator: $(RUNTIME) ## how long simulations of whole iterations take, and how that grows
 	$(BIN)/python launch/bench.py simulator $(ARGS)
+
+reproduce: $(RUNTIME) ## the papers' tables, predicted by simulation; minutes
+	$(BIN)/python launch/reproduce.py $(ARGS)
 
 bench-quickstart: $(RUNTIME) ## the quickstart for three seeds, and runs that must be equal
 	$(BIN)/python launch/bench.py quickstart $(ARGS)

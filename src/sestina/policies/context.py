@@ -2,8 +2,9 @@
 
 The first request of every group is its probe. Probes run first, the one that has generated least ahead of the others,
 so that long ones stay and show themselves. Once no probe waits, the rest runs longest first by the estimate of its
-group: the limit until a member has finished, then the longest member that has. Every FAIR_EVERY-th pick goes instead to
-the group that has been given fewest chunks, since an estimate may be wrong.
+group: the limit until a member has finished, then the longest of which anything is known. (The paper looks at finished
+members alone; one that has outgrown them would wait behind all other groups, for a tail of its own.) Every
+FAIR_EVERY-th pick goes instead to the group that has been given fewest chunks, since an estimate may be wrong.
 
 As in `divided`, a pick that fits nowhere waits, and nothing else is placed before it.
 """
@@ -23,8 +24,9 @@ FAIR_EVERY = 20
 
 @dataclass(slots=True)
 class _Group:
-    estimate: int
-    """L_g in tokens"""
+    limit: int
+    longest: int = 0
+    """Tokens of the member that had most when its last chunk ended."""
     open: int = 0
     """Members that are not finished."""
     chunks: int = 0
@@ -34,6 +36,11 @@ class _Group:
     """Its first request, while that waits."""
     rest: deque[Entry] = field(default_factory=deque[Entry])
     """The others that wait."""
+
+    @property
+    def estimate(self) -> int:
+        """Return L_g in tokens."""
+        return self.longest if self.finished else self.limit
 
 
 class ContextScheduler:
@@ -56,8 +63,9 @@ class ContextScheduler:
         number = entry.id.group
         group = self._groups.get(number)
         if group is None:
-            group = self._groups[number] = _Group(estimate=entry.max_new_tokens)
+            group = self._groups[number] = _Group(limit=entry.max_new_tokens)
         group.open += entry.num_chunks == 0
+        self._learn(entry, done=False)
         if entry.speculative:
             group.probe = entry
             self._probes.put(number, entry.generated_tokens)
@@ -93,18 +101,23 @@ class ContextScheduler:
 
     def finished(self, entry: Entry) -> None:
         """See `Scheduler.finished`; the first to finish replaces the limit, later ones can only raise the estimate."""
-        number, tokens = entry.id.group, entry.generated_tokens
+        number = entry.id.group
         group = self._groups.get(number)
         if group is None:
             return  # taken up complete, as was all of its group
-        estimate = max(group.estimate, tokens) if group.finished else tokens
-        group.finished = True
         group.open -= entry.num_chunks > 0  # what was taken up complete has never been pushed
-        if estimate != group.estimate and group.rest:
-            self._longest.put(number, -estimate)
-        group.estimate = estimate
+        self._learn(entry, done=True)
         if not group.open:
             del self._groups[number]
+
+    def _learn(self, entry: Entry, *, done: bool) -> None:
+        number = entry.id.group
+        group = self._groups[number]
+        before = group.estimate
+        group.longest = max(group.longest, entry.generated_tokens)
+        group.finished = group.finished or done
+        if group.estimate != before and group.rest:
+            self._longest.put(number, -group.estimate)
 
     def _pick(self) -> tuple[Entry, PlacementReason] | None:
         reason: PlacementReason = "probe"

@@ -5,6 +5,7 @@ Every request is handed over at once and unchunked; the instance queues, and pre
 
 from collections import deque
 
+from sestina.core.ids import GroupId
 from sestina.core.noise import derive
 from sestina.policies.instances import Instances
 from sestina.policies.request_buffer import Entry
@@ -27,8 +28,8 @@ class GroupScheduler:
         if not self._queue or not len(instances):
             return None
         entry = self._queue.popleft()
-        bound = instances.ids[derive(self._seed, entry.id.group) % len(instances)]
-        return Placement(entry=entry, instance=bound, max_tokens=entry.remaining_tokens, reason="bound")
+        number = self._number(entry.id.group) % len(instances)
+        return Placement(entry=entry, instance=instances.ids[number], max_tokens=entry.remaining_tokens, reason="bound")
 
     def upcoming(self, count: int) -> list[Entry]:
         """See `Scheduler.upcoming`; none waits once an instance is up."""
@@ -36,3 +37,13 @@ class GroupScheduler:
 
     def finished(self, entry: Entry) -> None:
         """See `Scheduler.finished`; lengths change nothing here."""
+
+    def _number(self, group: GroupId) -> int:
+        return derive(self._seed, group)
+
+
+class EvenScheduler(GroupScheduler):
+    """The same with equally many groups on every instance, as a batch that is split among workers beforehand."""
+
+    def _number(self, group: GroupId) -> int:
+        return group

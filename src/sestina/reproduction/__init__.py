@@ -1,4 +1,9 @@
 """The papers' tables, predicted by simulation.
 
-cell.py    a published value beside what was predicted of it
+cell.py               a published value beside what was predicted of it
+papers.py             what is predicted, by paper
+seer/                 Seer v3, simulated
+efficientrollout/     EfficientRollout, in closed form
+verdict.py            what all cells come to
+terminal.py, page.py  cells on the terminal, and as a part of docs/reproduction.md
 """

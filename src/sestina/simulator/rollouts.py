@@ -16,7 +16,7 @@ from sestina.config.run import RunConfig
 from sestina.controller.plan import planner_of
 from sestina.controller.run_dir import CONFIG, JOURNAL
 from sestina.core.units import Seconds
-from sestina.policies.planner import SchedulerKind
+from sestina.policies.planner import RolloutPlanner, SchedulerKind
 from sestina.simulator.ahead import AheadRun
 from sestina.simulator.feed import SimulatedFeed
 from sestina.simulator.fluid import FluidInstance
@@ -44,8 +44,10 @@ class Rollouts:
     """When the responses of the last step had finished, since their offer, rising."""
 
 
-def driver_of(world: World, scheduler: SchedulerKind, journal: Journal | None) -> SimulatedDriver:
-    """Return a driver whose instances are up."""
+def driver_of(
+    world: World, scheduler: SchedulerKind, journal: Journal | None, planner: RolloutPlanner | None = None
+) -> SimulatedDriver:
+    """Return a driver whose instances are up; `planner` takes the place of the run's own."""
     rollout = dataclasses.replace(world.config.rollout, scheduler=scheduler)
     resume = Resume(pool=world.pool(), page_tokens=world.limits.page_tokens)
     instances = [
@@ -53,7 +55,7 @@ def driver_of(world: World, scheduler: SchedulerKind, journal: Journal | None) -
         for number in range(rollout.num_instances)
     ]
     return SimulatedDriver(
-        planner_of(dataclasses.replace(world.config, rollout=rollout)),
+        planner or planner_of(dataclasses.replace(world.config, rollout=rollout)),
         instances,
         page_tokens=world.page_tokens,
         journal=journal,

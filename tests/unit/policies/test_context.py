@@ -15,11 +15,20 @@ class Written:
     """Waiting requests in a list; each pick looks at all of them. Ties: who has had the same key for longer."""
 
     def __init__(self):
-        self.waiting, self.lengths, self.chunks, self.picks, self.turn = [], {}, {}, 0, 0
-        self.since = {}
+        self.waiting, self.known, self.chunks, self.picks, self.turn = [], {}, {}, 0, 0
+        self.since, self.finished_groups = {}, set()
 
     def estimate(self, group):
-        return max(self.lengths.get(group, [LIMIT]))
+        return max(self.known[group]) if group in self.finished_groups else LIMIT
+
+    def learn(self, entry, *, done):
+        group = entry.id.group
+        before = self.estimate(group)
+        self.known.setdefault(group, []).append(entry.generated_tokens)
+        if done:
+            self.finished_groups.add(group)
+        if self.estimate(group) != before:
+            self.since[group] = self.tick()
 
     def tick(self):
         self.turn += 1
@@ -27,6 +36,7 @@ class Written:
 
     def push(self, entry):
         group = entry.id.group
+        self.learn(entry, done=False)
         if not entry.speculative and not any(e.id.group == group and not e.speculative for e in self.waiting):
             self.since[group] = self.tick()
         self.waiting.append(entry)
@@ -56,10 +66,7 @@ class Written:
         return [entry for group, entry in first.items() if self.chunks.get(group, 0) == fewest]
 
     def finished(self, entry):
-        before = self.estimate(entry.id.group)
-        self.lengths.setdefault(entry.id.group, []).append(entry.generated_tokens)
-        if self.estimate(entry.id.group) != before:
-            self.since[entry.id.group] = self.tick()
+        self.learn(entry, done=True)
 
 
 @settings(max_examples=150)
@@ -98,6 +105,27 @@ def test_every_pick_is_the_one_that_the_rules_name(sizes, room, moves):
             buffer.start(placement.entry.id, 0)
             running.append((placement.entry, placement.max_tokens))
         assert scheduler.next(instances) is None
+
+
+def test_a_member_that_outgrows_its_group_does_not_wait_for_the_end():
+    scheduler, buffer, instances = ContextScheduler(chunk_tokens=20), RequestBuffer(), Instances()
+    instances.add(InstanceUp(instance=0, kv_capacity_tokens=10_000, page_tokens=1, max_running=4))
+    for number in (0, 1):
+        spec = GroupSpec(group=number, prompt_tokens=1, num_samples=3, max_new_tokens=LIMIT)
+        for entry in buffer.add(0, spec):
+            scheduler.push(entry)
+    placed = {}
+    while len(placed) < 4:
+        placement = scheduler.next(instances)
+        placed[placement.entry.id] = placement.entry
+        instances.reserve(0, placement.entry.id, placement.max_tokens)
+        buffer.start(placement.entry.id, 0)
+    for entry, tokens, done in zip(placed.values(), (2, 15, 20, 0), (True, True, False, False), strict=True):
+        if tokens:  # probes of both groups end, the first sibling of group 0 goes on
+            instances.release(0, entry.id)
+            buffer.finish_chunk(entry.id, tokens, done=done)
+            (scheduler.finished if done else scheduler.push)(entry)
+    assert [entry.id.group for entry in scheduler.upcoming(2)] == [0, 1]
 
 
 def test_nothing_is_kept_of_groups_that_are_done():

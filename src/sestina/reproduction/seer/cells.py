@@ -1,0 +1,145 @@
+"""Seer v3's table 4 and figures 7, 8, 10 and 11, beside what simulations say.
+
+Fitted, for each model: the spread of lengths between groups, to the baseline's tail share; and the ratio of the paper's
+seconds to simulated ones, to the baseline's total, which cancels out of every other cell but figure 8's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from sestina.policies.planner import SchedulerKind
+from sestina.reproduction.cell import Cell
+from sestina.reproduction.seer.published import (
+    QWEN_IDLE,
+    QWEN_ORACLE,
+    QWEN_PREEMPTIONS,
+    QWEN_SPREAD,
+    QWEN_TAILS,
+)
+from sestina.reproduction.seer.rollouts import Outcome, rolled_out
+from sestina.reproduction.seer.spread import SPREADS, spread_of
+from sestina.reproduction.seer.tasks import TASKS, System, Task, world_of_task
+
+PAPER = "Seer v3"
+ITERATIONS = {"baseline": 3, "seer": 2}
+"""How many are simulated; a baseline's differ by a tenth, the others' by a hundredth."""
+SIZES = (8, 16)
+
+Say: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduced:
+    """What was simulated of one model."""
+
+    task: Task
+    between: float
+    baseline: Outcome
+    divided: Outcome
+    context: Outcome
+    drafting: Outcome
+    sized: dict[int, tuple[Outcome, Outcome]]
+    """The baseline and Seer, by responses to a prompt."""
+    oracle: Outcome | None
+    """Of the model that the paper has it of."""
+
+    @property
+    def scale(self) -> float:
+        """Return seconds of the paper for a simulated one."""
+        return self.task.published.baseline_s / self.baseline.rollout_s
+
+
+def cells(say: Say) -> list[Cell]:
+    """Simulate the three models; `say` hears how it goes."""
+    return [cell for task in TASKS for cell in cells_of(reproduced(task, say))]
+
+
+def reproduced(task: Task, say: Say) -> Reproduced:
+    """Fit a model's spread, then simulate all systems with it."""
+    published = task.published
+    share = published.baseline_tail_s / published.baseline_s
+    tried = {between: _run(task, between, say, "baseline", "group") for between in SPREADS}
+    between = spread_of(share, {between: outcome.tail_share for between, outcome in tried.items()})
+    say(f"{PAPER}, {task.name}: lengths spread by {between:g} between groups")
+    run = partial(_run, task, between, say)
+    baseline, drafting = tried[between], run("drafting", "context")
+    return Reproduced(
+        task=task,
+        between=between,
+        baseline=baseline,
+        divided=run("seer", "divided"),
+        context=run("seer", "context"),
+        drafting=drafting,
+        sized={
+            size: (baseline, drafting)
+            if size == task.group_size
+            else (run("baseline", "group", size), run("drafting", "context", size))
+            for size in SIZES
+        },
+        oracle=run("seer", "oracle") if task.name.startswith("Qwen") else None,
+    )
+
+
+def _run(
+    task: Task, between: float, say: Say, system: System, scheduler: SchedulerKind, group_size: int | None = None
+) -> Outcome:
+    world = world_of_task(task, system, between=between, group_size=group_size)
+    outcome = rolled_out(world, scheduler, ITERATIONS["baseline" if system == "baseline" else "seer"])
+    say(
+        f"{PAPER}, {task.name}, {system}, {scheduler}, G {group_size or task.group_size}, spread {between:g}: rollout "
+        f"{outcome.rollout_s:,.0f} s, tail {outcome.tail_s:,.0f} s, {outcome.accepted:.2f} tokens a step"
+    )
+    return outcome
+
+
+def cells_of(one: Reproduced) -> list[Cell]:
+    """Return one model's values, fitted ones first."""
+    published, base, scale = one.task.published, one.baseline, one.scale
+    cell = partial(_cell, one.task.name)
+    found = [
+        cell("figure 8", "veRL, rollout", "s", published.baseline_s, base.rollout_s * scale, kind="fitted"),
+        cell("figure 8", "veRL, tail", "s", published.baseline_tail_s, base.tail_s * scale, kind="fitted"),
+        cell("figure 8", "Seer, rollout", "s", published.seer_s, one.drafting.rollout_s * scale),
+        cell("figure 8", "Seer, tail", "s", published.seer_tail_s, one.drafting.tail_s * scale),
+        cell("table 4", "divided", "x", published.divided, _gain(base, one.divided)),
+        cell("table 4", "+ context", "x", published.context, _gain(base, one.context)),
+        cell("table 4", "+ grouped drafts", "x", published.drafting, _gain(base, one.drafting)),
+        cell("figure 11", "grouped drafts over none", "x", published.drafts, _gain(one.context, one.drafting)),
+        cell("figure 11", "tokens of a step", "tokens", published.accepted, one.drafting.accepted),
+    ]
+    for size, (baseline, seer) in one.sized.items():
+        name = f"{one.task.name} with G = {size}"
+        found.append(_cell(name, "figure 7", "Seer", "x", published.seer[size], _gain(baseline, seer)))
+    return found + (_qwen(one, one.oracle) if one.oracle else [])
+
+
+def _qwen(one: Reproduced, oracle: Outcome) -> list[Cell]:
+    base = one.baseline
+    cell = partial(_cell, one.task.name)
+    return [
+        cell("figure 10", "oracle", "x", QWEN_ORACLE, _gain(base, oracle)),
+        cell("figure 10", "tail, divided", "x", QWEN_TAILS["divided"], one.divided.tail_s / base.tail_s),
+        cell("figure 10", "tail, context", "x", QWEN_TAILS["context"], one.context.tail_s / base.tail_s),
+        cell("section 2", "veRL, preemptions", "", QWEN_PREEMPTIONS, base.preemptions),
+        cell("section 2", "veRL, an instance's idle share", "", QWEN_IDLE, base.idle),
+        cell("section 2", "veRL, spread of instances' ends", "", QWEN_SPREAD, base.spread),
+    ]
+
+
+def _gain(baseline: Outcome, system: Outcome) -> float:
+    return baseline.rollout_s / system.rollout_s
+
+
+def _cell(model: str, table: str, row: str, unit: str, published: float, simulated: float, **kind: str) -> Cell:
+    fitted = kind.get("kind") == "fitted"
+    return Cell(
+        paper=PAPER,
+        table=table,
+        row=f"{model}, {row}",
+        unit=unit,
+        published=published,
+        simulated=simulated,
+        kind="fitted" if fitted else "predicted",
+    )

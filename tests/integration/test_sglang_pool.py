@@ -7,6 +7,7 @@ import numpy as np
 import psutil
 import pytest
 
+from sestina.core.errors import EngineError
 from sestina.kvpool.config import MooncakeKvPoolConfig
 from sestina.kvpool.master import Master
 from sestina.rollout.sglang.pool import ServerPool
@@ -83,6 +84,17 @@ def second_chunks(first, requests):
 
 def known(chunk):
     return len(chunk.prompt) + len(chunk.generated)
+
+
+def test_servers_whose_environment_lacks_mooncake_say_so(folder, master, tmp_path):
+    (tmp_path / "other/mooncake").mkdir(parents=True)
+    (tmp_path / "other/mooncake/__init__.py").write_text("")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH=$PYTHONPATH:{tmp_path}/other exec {PYTHON} "$@"\n')
+    python.chmod(0o755)
+    said = r"(.|\n)*cannot load Mooncake \(No module named 'mooncake.store'\); rollout.kv_pool.kind 'mooncake' needs "
+    with pytest.raises(EngineError, match=f"SGLang ended with exit code 2{said}"):
+        start(folder, dataclasses.replace(CONFIG, python=python), pool=pool_of(master.address), log="without.log")
 
 
 def test_a_chunk_goes_on_at_another_server_with_the_pages_of_the_first(servers):

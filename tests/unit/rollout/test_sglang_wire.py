@@ -253,6 +253,7 @@ def test_a_server_with_a_pool_writes_through_to_the_runs_own_pages():
     on_cpu = dataclasses.replace(CONFIG, device="cpu", kv_capacity_tokens=4096)
     words = server_command(on_cpu, None, Path("model"), 1, 2, ALWAYS)
     assert words[words.index("--hicache-io-backend") + 1] == "direct"
+    assert words[words.index("--hicache-ratio") + 1] == "2"
     assert words[words.index("--hicache-mem-layout") + 1] == "page_first_direct"
     assert json.loads(words[words.index("--hicache-storage-backend-extra-config") + 1])["prefetch_threshold"] == 64
     spread = server_command(dataclasses.replace(CONFIG, data_parallel=4), None, Path("model"), 1, 2, POOL)
@@ -319,7 +320,8 @@ def test_what_a_server_is_told_cannot_be_said_twice():
         told = server_command(config, drafts, Path("model"), 1, 2, POOL)
         names = {word[2:] for word in told if word.startswith("--")}
         users = {"chunked-prefill-size", "disable-overlap-schedule", "skip-server-warmup", "sleep-on-idle"}
-        assert names - OWN_ARGUMENTS <= users | {"sampling-backend", "attention-backend", "log-level", "log-level-http"}
+        users |= {"sampling-backend", "attention-backend", "log-level", "log-level-http", "hicache-ratio"}
+        assert names - OWN_ARGUMENTS <= users
 
 
 @given(st.integers(1, 60_000))

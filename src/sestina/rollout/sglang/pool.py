@@ -22,6 +22,9 @@ LEFT: tuple[KvTarget, ...] = ("none", "dram", "full", "failed")
 SGLANGS_LEAST_TOKENS = 256
 """SGLang's own rule by which moving is worth it: no fewer tokens are asked of the store."""
 
+HOST_RATIO_ON_CPU = "2"
+"""Of the copy in host memory to the KV cache; what SGLang takes where there is room."""
+
 PREFETCH_S: Seconds = 5.0
 """For the store to give a request's pages, at least; after that they are computed."""
 
@@ -43,7 +46,9 @@ class ServerPool:
     def arguments(self, engine: SGLangEngineConfig) -> dict[str, str]:
         """Return SGLang's arguments; write-through, so that a chunk's pages are on their way before it has ended."""
         on_cpu = engine.device == "cpu"
-        return {
+        # SGLang would size it by the machine's memory, 10 GiB of which it leaves alone; a user's own word comes later.
+        sized = {"hicache-ratio": HOST_RATIO_ON_CPU} if on_cpu else {}
+        return sized | {
             "hicache-write-policy": "write_through",
             "hicache-io-backend": "direct" if on_cpu else "kernel",
             "hicache-mem-layout": "page_first_direct" if on_cpu else "page_first",

@@ -44,17 +44,18 @@ def write(folder):
     return folder
 
 
-def start(folder, config=CONFIG, draft=None, desk=None):
+def start(folder, config=CONFIG, draft=None, desk=None, pool=None, log="sglang.log"):
     if not PYTHON.exists():
         pytest.fail(f"{PYTHON} is missing; run `make sglang`")
     return SGLangEngine(
         config,
         SHAPE,
         model=folder / "model",
-        log=folder / "sglang.log",
+        log=folder / log,
         max_context_tokens=CONTEXT_TOKENS,
         seed=SEED,
         stop_token=STOP,
         draft=draft,
         desk=desk,
+        pool=pool,
     )

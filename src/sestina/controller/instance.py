@@ -7,17 +7,27 @@ from sestina.controller.node import own_host
 from sestina.controller.run_dir import LOGS
 from sestina.core.units import InstanceId
 from sestina.kvpool.config import MooncakeKvPoolConfig, pool_name
-from sestina.kvpool.master import ADDRESS
+from sestina.kvpool.master import ADDRESS, START
 from sestina.models.shape import read_shape
 from sestina.models.tokenizer import Tokenizer
 from sestina.rollout.build import InstanceConfig
 
 
-def _mooncake(config: RunConfig) -> dict[str, str]:
+def _pool(config: RunConfig) -> dict[str, str]:
     pool = config.rollout.kv_pool
     if not isinstance(pool, MooncakeKvPoolConfig):
-        return {}
-    return {"kv_master": pool.master or os.environ.get(ADDRESS, ""), "host": own_host(config)}
+        return {"kv_pool_name": pool_name(config.dir)}
+    return {
+        "kv_pool_name": f"{pool_name(config.dir)}-{_start_of_run()}",
+        "kv_master": pool.master or os.environ.get(ADDRESS, ""),
+        "host": own_host(config),
+    }
+
+
+def _start_of_run() -> str:
+    """A start may give a version to other weights than the one before it, and a named master outlives both."""
+    job = os.environ.get("SLURM_HET_JOB_ID") or os.environ.get("SLURM_JOB_ID", "")
+    return os.environ.get(START) or f"{job}-{os.environ.get('SLURM_RESTART_COUNT', '0')}"
 
 
 def instance_config(config: RunConfig, instance: InstanceId) -> InstanceConfig:
@@ -28,8 +38,7 @@ def instance_config(config: RunConfig, instance: InstanceId) -> InstanceConfig:
         engine=config.rollout.engine,
         draft=config.draft,
         kv_pool=config.rollout.kv_pool,
-        kv_pool_name=pool_name(config.dir),
-        **_mooncake(config),
+        **_pool(config),
         model=config.model.path.absolute(),
         log=(config.dir / LOGS / f"sglang_{instance}.log").absolute(),
         shape=shape,

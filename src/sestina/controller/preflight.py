@@ -28,7 +28,7 @@ from sestina.models.tokenizer import Tokenizer
 from sestina.rewards.rules import check as check_reward
 from sestina.rewards.rules import check_environment
 from sestina.rollout.calibration.file import cost_for
-from sestina.rollout.config import EngineConfig, SGLangEngineConfig, TorchEngineConfig
+from sestina.rollout.config import EngineConfig, RolloutConfig, SGLangEngineConfig, TorchEngineConfig
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -68,7 +68,7 @@ def inspect(config: RunConfig) -> Preflight:
     problems = _Problems()
     beyond = unsupported(config)
     problems.of(_engine_is_here, config.rollout.engine)
-    if isinstance(config.rollout.kv_pool, MooncakeKvPoolConfig):
+    if _needs_mooncake(config.rollout):
         problems.of(check_package)
     if config.cluster is None:
         problems.of(_pool_has_room, config.rollout.kv_pool)
@@ -158,6 +158,12 @@ def _engine_is_here(engine: EngineConfig) -> None:
             f"rollout.engine.python: '{engine.python}' is not an executable file; `make sglang` sets up "
             "'.venv-sglang/bin/python' for the CPU, docs/install-gpu.md says how for GPUs"
         ])  # fmt: skip
+
+
+def _needs_mooncake(rollout: RolloutConfig) -> bool:
+    """For the embedded engine, and for a master of the run's own; servers see to their environment themselves."""
+    pool = rollout.kv_pool
+    return isinstance(pool, MooncakeKvPoolConfig) and (pool.master is None or rollout.engine.kind == "torch")
 
 
 def _pool_has_room(pool: KvPoolConfig) -> None:

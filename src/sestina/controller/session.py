@@ -12,7 +12,7 @@ from sestina.controller.draft_service import DraftService
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.histories import Histories
-from sestina.controller.kv_metrics import kv_pool_metrics
+from sestina.controller.kv_metrics import metrics_of_pool
 from sestina.controller.over_issue import OverIssue
 from sestina.controller.pipeline import Pipeline
 from sestina.controller.progress import Progress
@@ -133,8 +133,7 @@ class Session:
             "perf/tokens_per_s": tokens / rollout_s,
             "perf/engine_restarts": float(self._driver.engine_restarts),
         }
-        if self.config.rollout.kv_pool.kind != "none":
-            perf |= kv_pool_metrics(samples, instances_s=rollout_s * self.config.rollout.num_instances)
+        perf |= metrics_of_pool(self.config.rollout, samples, rollout_s)
         return metrics | done.metrics | perf | self._batches.metrics()
 
     async def publish(self) -> dict[str, float]:

@@ -1,12 +1,14 @@
 """Mooncake's master beside the ranks: started by the launcher where the run is to have its own, and watched."""
 
+import secrets
+
 from rich.console import Console
 
 from sestina.config.run import RunConfig
 from sestina.controller.run_dir import LOGS
 from sestina.core.errors import RunError
 from sestina.kvpool.config import MooncakeKvPoolConfig
-from sestina.kvpool.master import ADDRESS, Master
+from sestina.kvpool.master import ADDRESS, START, Master
 
 
 class StoreWatch:
@@ -16,6 +18,7 @@ class StoreWatch:
         self._console = console
         self._master: Master | None = None
         pool = config.rollout.kv_pool
+        self._start = {START: secrets.token_hex(4)} if isinstance(pool, MooncakeKvPoolConfig) else {}
         if isinstance(pool, MooncakeKvPoolConfig) and pool.master is None:
             try:
                 self._master = Master(config.dir / LOGS / "mooncake_master.log")
@@ -24,8 +27,8 @@ class StoreWatch:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of the ranks: where the master is."""
-        return {} if self._master is None else {ADDRESS: self._master.address}
+        """Of the ranks: where the master is, and which start of the run this is."""
+        return self._start | ({} if self._master is None else {ADDRESS: self._master.address})
 
     def look(self) -> None:
         """Say it, once, when the master has ended."""

@@ -34,12 +34,6 @@ def unsupported(config: RunConfig) -> list[str]:
         lines.append(
             f"draft.source: '{source}' is not carried by rollout.engine.kind 'sglang'; only 'self' and 'grouped' are"
         )
-    if config.rollout.kv_pool.kind != "none" and config.rollout.engine.kind != "torch":
-        lines.append(
-            f"rollout.kv_pool.kind: '{config.rollout.kv_pool.kind}' is not carried by rollout.engine.kind "
-            f"'{config.rollout.engine.kind}', whose server keeps its keys and values to itself; only the embedded "
-            "engine's pages can be moved"
-        )
     return lines + [
         f"{key}: {value} is not carried {where}; {instead}" for key, value, where, instead in _unmet(config)
     ]
@@ -70,6 +64,11 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
             *("with rollout.over_issue above 1", "'none' is"),
         ),
         (sglang and draft.servers, *servers, of_sglang, "0 is"),
+        (sglang and kv_pool.kind == "local", "rollout.kv_pool.kind", "'local'", of_sglang, "'mooncake' is"),
+        (
+            sglang and kv_pool.kind == "mooncake" and draft.source != "none",
+            *("rollout.kv_pool.kind", "'mooncake'", f"{of_sglang} with draft.source '{draft.source}'", "'none' is"),
+        ),
         (sglang and draft.calibration, "draft.calibration", draft.calibration, of_sglang, "null is"),
         (ahead and draft.servers, *servers, of_mode, "0 is"),
         (ahead and pool, "rollout.kv_pool.kind", repr(rollout.kv_pool.kind), of_mode, "'none' is"),

@@ -9,6 +9,9 @@ from annotated_types import Ge
 
 from sestina.core.ranges import Count, CountOrNone
 
+LEAST_SEGMENT_BYTES = 16 << 20
+"""Mooncake takes no less of a process."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoKvPoolConfig:
@@ -39,8 +42,8 @@ class MooncakeKvPoolConfig:
     kind: Literal["mooncake"]
     master: str | None
     """host:port of a mooncake_master; None: the launcher starts one on this machine, for the run."""
-    segment_bytes: Annotated[int, Ge(16 << 20)]
-    """Memory that each instance gives to the store; Mooncake takes no less."""
+    segment_bytes: Annotated[int, Ge(LEAST_SEGMENT_BYTES)]
+    """Memory that each instance gives to the store."""
     protocol: Literal["tcp", "rdma"]
     device: str
     """Of RDMA, by its name; empty with `tcp`."""

@@ -19,6 +19,9 @@ from sestina.transport.parent import end_with_parent, environment
 ADDRESS = "SESTINA_KV_MASTER"
 """Variable by which the launcher tells the ranks where the run's own master is."""
 
+START = "SESTINA_KV_START"
+"""Variable by which the launcher tells the ranks of one start from those of another."""
+
 HOST = "127.0.0.1"
 START_S: Seconds = 20.0
 _LOOK_S: Seconds = 0.05

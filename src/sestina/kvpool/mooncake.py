@@ -84,7 +84,7 @@ class MooncakePool:
         self.upcoming: frozenset[str] = frozenset()
         self._prefix = f"sestina-{name}/"
         self._store: MooncakeDistributedStore | None = None
-        if (why := _unreachable(master)) is not None:
+        if (why := unreachable(master)) is not None:
             _log.warning("KV pool: %s; requests that move are computed again", why)
             return
         store = _client()()
@@ -168,7 +168,8 @@ def _client() -> "type[MooncakeDistributedStore]":
     return MooncakeDistributedStore
 
 
-def _unreachable(master: str) -> str | None:
+def unreachable(master: str) -> str | None:
+    """Return why the master at host:port, or at "" for none, does not take a connection; None when it does."""
     host, _, port = master.rpartition(":")
     if not master:
         return "there is no mooncake_master"

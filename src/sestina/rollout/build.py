@@ -23,6 +23,7 @@ from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.speculator import Speculator
 
 if TYPE_CHECKING:
+    from sestina.rollout.sglang.pool import ServerPool
     from sestina.rollout.speculation.host import BuildSpeculator
 
 
@@ -110,6 +111,7 @@ def build_engine(
                 stop_token=config.stop_token,
                 draft=None if config.draft.source == "none" else config.draft,
                 desk=desk,
+                pool=_server_pool(config),
                 interruption=config.interruption,
             )
         case _:
@@ -149,11 +151,30 @@ def _kv_pool(config: InstanceConfig) -> Pool | None:
             return None
 
 
+def _server_pool(config: InstanceConfig) -> "ServerPool | None":
+    if not isinstance(config.kv_pool, MooncakeKvPoolConfig):
+        return None
+    from sestina.rollout.sglang.pool import ServerPool  # noqa: PLC0415
+
+    return ServerPool(
+        config=config.kv_pool,
+        name=config.kv_pool_name,
+        master=config.kv_master,
+        host=config.host,
+        row_bytes=_row_bytes(config),
+    )
+
+
 def longest_entry_bytes(config: InstanceConfig) -> int:
     """Return what the keys and values of the longest text take with their header, which is small beside them."""
+    page_bytes = PAGE_TOKENS * _row_bytes(config) + _PAGE_HEAD_BYTES
+    return pages_for(config.max_context_tokens) * page_bytes + _PAGE_HEAD_BYTES
+
+
+def _row_bytes(config: InstanceConfig) -> int:
+    """Return what the keys and values of one token take."""
     shape = config.shape
-    row_bytes = 2 * shape.num_layers * shape.num_kv_heads * shape.head_size * _VALUE_BYTES[config.engine.dtype]
-    return pages_for(config.max_context_tokens) * (PAGE_TOKENS * row_bytes + _PAGE_HEAD_BYTES) + _PAGE_HEAD_BYTES
+    return 2 * shape.num_layers * shape.num_kv_heads * shape.head_size * _VALUE_BYTES[config.engine.dtype]
 
 
 def _cost(config: InstanceConfig, engine: TorchEngineConfig) -> StepCost | None:

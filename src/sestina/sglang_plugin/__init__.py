@@ -10,6 +10,8 @@ speculation.py  CPU: the algorithm that is asked for where drafts are set
 worker.py       its decode step: drafts, a forward pass, verification
 rows.py         who runs, as rows of the embedded engine's slot table
 passes.py       forward passes over such rows
+pool.py         any device: SGLang's cache over a store that servers share
+leaving.py      chunks end when their keys and values are there
 
 SGLang finds `activate` by its entry point (setup.py) in each of its processes. It was written against SUPPORTED, and
 touches functions that no version promises to keep.
@@ -19,6 +21,7 @@ import os
 
 from sestina.rollout.sglang import ON_CPU
 from sestina.rollout.sglang.drafting import ENVIRONMENT
+from sestina.rollout.sglang.pool import ENVIRONMENT as POOL
 
 
 def activate() -> None:
@@ -35,3 +38,7 @@ def activate() -> None:
         from sestina.sglang_plugin import speculation  # noqa: PLC0415
 
         speculation.register()
+    if POOL in os.environ:
+        from sestina.sglang_plugin import pool  # noqa: PLC0415
+
+        pool.register()

@@ -11,8 +11,10 @@ import signal
 import sys
 from typing import NoReturn
 
+from sestina.kvpool.mooncake import PACKAGE
 from sestina.rollout.sglang import ON_CPU, SUPPORTED
 from sestina.rollout.sglang.drafting import ENVIRONMENT
+from sestina.rollout.sglang.pool import ENVIRONMENT as POOL
 from sestina.transport.parent import end_with_parent
 
 if os.environ.get(ON_CPU) == "1":
@@ -38,6 +40,8 @@ def main() -> None:
             _refuse(f"has SGLang {found}")
     if ENVIRONMENT in os.environ:
         _check_index()
+    if POOL in os.environ:
+        _check_store()
 
     from sglang.launch_server import run_server  # noqa: PLC0415 - only the first process serves
     from sglang.srt.plugins import load_plugins  # noqa: PLC0415
@@ -58,6 +62,17 @@ def _check_index() -> None:
         sys.stderr.write(
             f"{sys.executable} cannot load Sestina's suffix index ({error}); with drafts SGLang's Python must be of "
             "the version that Sestina is built for; set rollout.engine.python, or draft=none\n"
+        )
+        sys.exit(2)
+
+
+def _check_store() -> None:
+    try:
+        import mooncake.store  # noqa: F401, PLC0415 - whether it is there, and loads
+    except ImportError as error:
+        sys.stderr.write(
+            f"{sys.executable} cannot load Mooncake ({error}); rollout.kv_pool.kind 'mooncake' needs {PACKAGE} in "
+            "the environment of rollout.engine.python too, and libibverbs1 of the system\n"
         )
         sys.exit(2)
 

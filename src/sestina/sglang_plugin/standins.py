@@ -1,13 +1,14 @@
 """Lets SGLang import on a machine without CUDA, where two of the libraries it imports exist in no form that loads.
 
 sgl_kernel   has no build for the CPU on PyPI. SGLang imports it everywhere and, without AMX, calls none of it to decode
-             plainly, and two functions of it where drafts are verified, which are here: any other name is found, and
-             raises when it is called.
+             plainly, two functions of it where drafts are verified, and two where its cache in host memory is used,
+             which are here: any other name is found, and raises when it is called.
 torchvision  is linked to CUDA there, and its import ends at two operators that text models never call: declared here.
 """
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
@@ -45,6 +46,34 @@ def copy_all_layer_kv_cache_cpu(addresses: Tensor, row_bytes: Tensor, targets: T
         buffer = np.frombuffer((ctypes.c_byte * (num_rows * width)).from_address(address), np.int8)
         rows = buffer.reshape(num_rows, width)
         rows[targets.numpy()] = rows[sources.numpy()]
+
+
+def load_layer(
+    src_ptrs: Sequence[Tensor],
+    dst_ptrs: Sequence[Tensor],
+    src_indices: Tensor,
+    dst_indices: Tensor,
+    layer_id: int,
+    page_size: int,
+) -> None:
+    """Copy a layer's rows out of pages [pages, layers, page, ..] into slots [slots, ..]; keys, then values."""
+    page, row = src_indices // page_size, src_indices % page_size
+    for pages, slots in zip(src_ptrs, dst_ptrs, strict=True):
+        slots[dst_indices] = pages[page, layer_id, row]
+
+
+def store_layers(
+    src_ptrs: Sequence[Tensor],
+    dst_ptrs: Sequence[Tensor],
+    src_indices: Tensor,
+    dst_indices: Tensor,
+    page_size: int,
+) -> None:
+    """Copy rows of all layers' slots, those of keys before those of values, into pages as in `load_layer`."""
+    page, row = dst_indices // page_size, dst_indices % page_size
+    num_layers = len(src_ptrs) // len(dst_ptrs)
+    for place, slots in enumerate(src_ptrs):
+        dst_ptrs[place // num_layers][page, place % num_layers, row] = slots[src_indices]
 
 
 def install() -> None:

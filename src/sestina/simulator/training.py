@@ -10,7 +10,7 @@ from sestina.config.run import RunConfig
 from sestina.controller.admission import Admission
 from sestina.controller.batch import eval_metrics, rollout_metrics, to_batch
 from sestina.controller.feed import Feed
-from sestina.controller.kv_metrics import kv_pool_metrics
+from sestina.controller.kv_metrics import metrics_of_pool
 from sestina.controller.sample import Sample
 from sestina.core.units import Seconds
 from sestina.simulator.emulated import EmulatedDriver
@@ -46,8 +46,7 @@ class EmulatedRun:
             "perf/rollout_tokens": tokens,
             "perf/tokens_per_s": tokens / rollout_s if rollout_s else float("nan"),
         }
-        if self._config.rollout.kv_pool.kind != "none":
-            values |= kv_pool_metrics(samples, instances_s=rollout_s * self._config.rollout.num_instances)
+        values |= metrics_of_pool(self._config.rollout, samples, rollout_s)
         if self._admission is not None:
             values |= self._admission.metrics()
         if self._trainer is not None:

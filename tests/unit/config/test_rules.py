@@ -248,6 +248,22 @@ def test_a_store_has_an_address_whole_pages_and_devices_for_rdma_alone():
     load(changed("rollout.kv_pool.master=node:5", "rollout.kv_pool.protocol=rdma", argv=pool))
 
 
+def test_a_pool_of_servers_keeps_their_pages_in_a_part_of_each_gpu():
+    pool = ("rollout/engine=sglang_cuda", "rollout/kv_pool=mooncake")
+    gpus = ("rollout.engine.tensor_parallel=8", "trainer.device=cuda")
+    wrong = ("rollout.chunk_tokens=63", "rollout.engine.page_tokens=64", "rollout.kv_pool.segment_bytes=134217727")
+    assert violations(*gpus, *wrong, argv=pool) == [
+        "rollout.chunk_tokens: 63 is not allowed with rollout.engine.page_tokens 64, rollout.kv_pool.kind 'mooncake', "
+        "rollout.scheduler 'divided'; at least 64: the pool keeps whole pages, and each chunk would compute its own "
+        "again",
+        "rollout.kv_pool.segment_bytes: 134217727 is not allowed with rollout.engine.tensor_parallel 8; "
+        "at least 134217728: 16777216 of each of a server's GPUs",
+    ]
+    load(changed(*gpus, "rollout.kv_pool.segment_bytes=134217728", argv=pool))
+    twice = violations('rollout.engine.extra_args=["--hicache-write-policy=write_back"]', argv=pool[:1])
+    assert any("without --hicache-write-policy, which other keys" in line for line in twice)
+
+
 def test_sglang_is_interrupted_held_to_lengths_and_a_step_ahead():
     load(
         changed(

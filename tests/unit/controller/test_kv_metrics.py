@@ -48,3 +48,15 @@ def test_resumed_chunks_are_counted_by_what_became_of_their_keys_and_values():
             "prefilled_again_dearer": 1,
         }
     )
+
+
+def test_where_only_whole_pages_are_kept_a_part_of_one_is_no_second_prefill():
+    samples = [
+        Chunks([chunk(target="dram", prefilled=30), chunk("dram", prefilled=16, kv_loaded_tokens=64)]),
+        Chunks([chunk(target="failed", prefilled=30), chunk("absent", prefilled=17)]),
+    ]
+    metrics = kv_pool_metrics(samples, instances_s=None, tail_tokens=16)
+    assert metrics["perf/kv_pool_resumed"] == 2
+    assert metrics["perf/kv_pool_loaded_tokens"] == 64
+    assert metrics["perf/kv_pool_prefilled_again"] == metrics["perf/kv_pool_prefilled_again_failed"] == 1
+    assert "perf/kv_pool_time_share" not in metrics

@@ -132,13 +132,28 @@ def test_a_store_whose_package_is_missing_is_refused(model, monkeypatch):
     assert "`pip install mooncake-transfer-engine-non-cuda==" in line
 
 
-def test_a_pool_is_not_carried_by_sglang(model, tmp_path):
+def test_a_pool_of_files_is_not_carried_by_sglang(model, tmp_path):
     other = ("rollout/kv_pool=local", "rollout/engine=sglang", f"model.path={model}")
     found = inspect(load(composed(*QUICK, *other, f"rollout.engine.python={tmp_path}/python")))
     assert found.unsupported == (
-        "rollout.kv_pool.kind: 'local' is not carried by rollout.engine.kind 'sglang', whose server keeps its keys and "
-        "values to itself; only the embedded engine's pages can be moved",
+        "rollout.kv_pool.kind: 'local' is not carried by rollout.engine.kind 'sglang'; 'mooncake' is",
     )
+
+
+def test_servers_share_a_store_where_they_do_not_draft(model, tmp_path, monkeypatch):
+    """Only they need its package, if somebody else's master is named."""
+    monkeypatch.setitem(sys.modules, "mooncake.store", None)
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    pooled = ("rollout/kv_pool=mooncake", "rollout/engine=sglang", f"rollout.engine.python={python}")
+    named = (*pooled, "rollout.kv_pool.master=node:5", f"model.path={model}")
+    assert inspect(load(composed(*QUICK, *named))).violations == []
+    assert inspect(load(composed(*QUICK, *named, "draft=grouped"))).unsupported == (
+        "rollout.kv_pool.kind: 'mooncake' is not carried by rollout.engine.kind 'sglang' with draft.source 'grouped'; "
+        "'none' is",
+    )
+    [line] = inspect(load(composed(*QUICK, *pooled, f"model.path={model}"))).violations
+    assert line.startswith("rollout.kv_pool.kind 'mooncake' needs the package mooncake (")
 
 
 @pytest.mark.parametrize(

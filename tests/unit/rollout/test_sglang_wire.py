@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from sestina.core.errors import EngineError
 from sestina.core.ids import RequestId
 from sestina.core.noise import request_key
-from sestina.core.records import ChunkRequest, VersionSpan
+from sestina.core.records import ChunkRequest, KvTraffic, VersionSpan
+from sestina.kvpool.config import MooncakeKvPoolConfig
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.sglang.drafting import ServerDrafts
+from sestina.rollout.sglang.pool import PoolAccount, ServerPool
 from sestina.rollout.sglang.relay import _buckets
 from sestina.rollout.sglang.reply import finish_of, parse_reply, result_of, tokens_of
 from sestina.rollout.sglang.server import OWN_ARGUMENTS, hold_ports, server_command, server_environment
@@ -57,6 +59,13 @@ CONFIG = SGLangEngineConfig(
 DRAFT = DraftConfig(
     source="grouped", length="mba", toggle="always", guard=True, max_tokens=8, paths=1, min_token_prob=0.1
 )
+
+
+STORE = MooncakeKvPoolConfig(
+    kind="mooncake", master="node:5", segment_bytes=1 << 30, protocol="rdma", device="mlx5_0", move="cheaper"
+)
+POOL = ServerPool(config=STORE, name="run", master="node:5", host="10.0.0.7", row_bytes=10)
+ALWAYS = dataclasses.replace(POOL, config=dataclasses.replace(STORE, move="always"))
 
 
 def reply(tokens, kind="length", versions=(("2", 0, 2),)):
@@ -226,6 +235,72 @@ def test_a_reply_says_what_was_drafted():
     assert (found.drafted_tokens, found.accepted_tokens) == (23, 5)
 
 
+def test_a_server_with_a_pool_writes_through_to_the_runs_own_pages():
+    words = server_command(CONFIG, None, Path("model"), 1, 2, POOL)
+    assert "--enable-hierarchical-cache" in words
+    told = {word[10:]: words[place + 1] for place, word in enumerate(words) if word.startswith("--hicache-")}
+    store = json.loads(told.pop("storage-backend-extra-config"))
+    assert told == {
+        "write-policy": "write_through",
+        "io-backend": "kernel",
+        "mem-layout": "page_first",
+        "storage-backend": "mooncake",
+        "storage-prefetch-policy": "timeout",
+    }
+    assert (store["protocol"], store["device_name"], store["master_server_address"]) == ("rdma", "mlx5_0", "node:5")
+    assert (store["extra_backend_tag"], store["global_segment_size"]) == ("sestina-run", 1 << 30)
+    assert store["prefetch_threshold"] == 256
+    on_cpu = dataclasses.replace(CONFIG, device="cpu", kv_capacity_tokens=4096)
+    words = server_command(on_cpu, None, Path("model"), 1, 2, ALWAYS)
+    assert words[words.index("--hicache-io-backend") + 1] == "direct"
+    assert words[words.index("--hicache-ratio") + 1] == "2"
+    assert words[words.index("--hicache-mem-layout") + 1] == "page_first_direct"
+    assert json.loads(words[words.index("--hicache-storage-backend-extra-config") + 1])["prefetch_threshold"] == 64
+    spread = server_command(dataclasses.replace(CONFIG, data_parallel=4), None, Path("model"), 1, 2, POOL)
+    store = json.loads(spread[spread.index("--hicache-storage-backend-extra-config") + 1])
+    assert store["global_segment_size"] == 1 << 28
+    environment = server_environment(CONFIG, None, {"LOCAL_HOSTNAME": "wrong"}, POOL)
+    assert environment["MOONCAKE_LOCAL_HOSTNAME"] == "10.0.0.7"
+    assert "SESTINA_KV_POOL" in environment
+    assert "SESTINA_KV_POOL" not in server_environment(CONFIG, None, {})
+
+
+@pytest.mark.parametrize(
+    ("known", "cached", "stored", "source"),
+    [(130, 128, 64, "dram"), (130, 128, 0, "none"), (129, 64, 64, "absent"), (129, 0, 0, "absent")],
+)
+def test_a_resumed_chunk_says_where_its_pages_were(known, cached, stored, source):
+    chunk = dataclasses.replace(CHUNK, generated=np.zeros(known - 2, np.int32), max_new_tokens=999)
+    assert traffic_of(chunk, cached, stored, left=1) == KvTraffic(
+        source=source, target="dram", loaded_tokens=stored, moved_bytes=10 * stored
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "target"),
+    [
+        ("length", 1, "dram"),
+        ("length", 2, "full"),
+        ("length", 3, "failed"),
+        ("length", None, "failed"),
+        ("stop", None, "none"),
+    ],
+)
+def test_a_chunk_that_goes_on_says_what_it_has_left(kind, left, target):
+    first = dataclasses.replace(CHUNK, generated=np.zeros(0, np.int32))
+    assert traffic_of(first, 0, 0, kind=kind, left=left) == KvTraffic(target=target)
+
+
+def traffic_of(chunk, cached, stored, kind="length", left=None):
+    body = json.loads(reply([8, 9], kind=kind))
+    found = {"device": cached - stored, "host": 0, "storage": stored, "storage_backend": "MooncakeStore"}
+    body["meta_info"] |= {"cached_tokens": cached, "cached_tokens_details": found if cached else None}
+    body["meta_info"] |= {} if left is None else {"kv_left": [None, left]}
+    parsed = parse_reply(json.dumps(body).encode())
+    account = PoolAccount(page_tokens=64, row_bytes=10)
+    return result_of(parsed, chunk, range(2, 3), submitted_s=0, started_s=0, finished_s=0, account=account).kv
+
+
 def test_a_held_port_is_for_the_server_alone():
     """Whoever asks for any port is given another; a server that is told this one can have it."""
     with contextlib.ExitStack() as open_sockets:
@@ -242,10 +317,11 @@ def test_what_a_server_is_told_cannot_be_said_twice():
     """But for how it computes and how much it says, which is the user's to change."""
     drafts = ServerDrafts(config=DRAFT, max_context_tokens=99, stop_token=2)
     for config in (CONFIG, dataclasses.replace(CONFIG, device="cpu", kv_capacity_tokens=64, expert_parallel=2)):
-        told = server_command(config, drafts, Path("model"), 1, 2)
+        told = server_command(config, drafts, Path("model"), 1, 2, POOL)
         names = {word[2:] for word in told if word.startswith("--")}
         users = {"chunked-prefill-size", "disable-overlap-schedule", "skip-server-warmup", "sleep-on-idle"}
-        assert names - OWN_ARGUMENTS <= users | {"sampling-backend", "attention-backend", "log-level", "log-level-http"}
+        users |= {"sampling-backend", "attention-backend", "log-level", "log-level-http", "hicache-ratio"}
+        assert names - OWN_ARGUMENTS <= users
 
 
 @given(st.integers(1, 60_000))

@@ -112,7 +112,8 @@ class Passes:
                     assert isinstance(message, StartChunk)
                     self._engine.submit(message.chunk)
             self.joined += self._engine.step()
-            encode([ChunkEnded(instance=0, result=result, clock_s=0.0) for result in self.joined])
+            kv = self._engine.load().kv
+            encode([ChunkEnded(instance=0, result=result, clock_s=0.0, kv=kv) for result in self.joined])
 
         seconds = self._timed(serve)
         if len(self.joined) != len(texts):

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import time
 from collections.abc import Iterable
 from contextlib import aclosing, suppress
@@ -13,8 +14,11 @@ from sestina.core.units import Seconds, Version
 from sestina.rollout.sglang.client import ServerLostError
 from sestina.rollout.sglang.keeper import Keeper
 from sestina.rollout.sglang.life import Life
+from sestina.rollout.sglang.pool import PoolAccount
 from sestina.rollout.sglang.reply import Reply, parse_reply, result_of
 from sestina.rollout.sglang.wire import generate_body
+
+_log = logging.getLogger(__name__)
 
 TURN_S: Seconds = 0.005
 """How long `turn` waits for a chunk to end, and then for another one that ends with it."""
@@ -47,8 +51,19 @@ class Flight:
 class Calls:
     """All calls of one engine; use within one event loop."""
 
-    def __init__(self, keeper: Keeper, *, seed: int, stop_token: int, silence_s: Seconds) -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        *,
+        seed: int,
+        stop_token: int,
+        silence_s: Seconds,
+        account: PoolAccount | None = None,
+    ) -> None:
+        """`account`: where there is a pool, of what chunks take and leave."""
         self._keeper = keeper
+        self._account = account
+        self._warned = False
         self._seed, self._stop_token = seed, stop_token
         self._silence_s = silence_s
         self._numbers = itertools.count()
@@ -137,7 +152,11 @@ class Calls:
             submitted_s=flight.submitted_s,
             started_s=flight.begin(),
             finished_s=time.monotonic(),
+            account=self._account,
         )
         if result.finish == "abort" and not flight.aborted:
             raise EngineError(f"request {flight.chunk.id}: SGLang ended it unasked: {reply.meta_info.finish_reason}")
+        if result.kv.target == "failed" and not self._warned:
+            self._warned = True
+            _log.warning("KV pool: %s could not be left in the store; chunks that move are computed again", result.id)
         self._ended.append(result)

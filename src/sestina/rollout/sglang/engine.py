@@ -25,7 +25,9 @@ from sestina.rollout.sglang.calls import Calls, Flight
 from sestina.rollout.sglang.counted import ServerTally
 from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.keeper import Keeper
+from sestina.rollout.sglang.pool import PoolAccount, ServerPool
 from sestina.rollout.sglang.room import peak_tokens
+from sestina.rollout.sglang.server import ServerSetup
 from sestina.rollout.sglang.tally import Tally
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.desk import DraftDesk
@@ -46,6 +48,7 @@ class SGLangEngine:
         stop_token: int,
         draft: DraftConfig | None = None,
         desk: DraftDesk | None = None,
+        pool: ServerPool | None = None,
         interruption: Interruption = "refuse",
     ) -> None:
         drafts = draft and ServerDrafts(config=draft, max_context_tokens=max_context_tokens, stop_token=stop_token)
@@ -60,12 +63,14 @@ class SGLangEngine:
         self._submitted = 0
         self._tally = Tally()
         self._loop = asyncio.new_event_loop()
+        setup = ServerSetup(config=config, drafts=drafts, pool=pool, model=model, log=log)
         try:
-            self._keeper = self._loop.run_until_complete(Keeper.begin(config, drafts, model, log))
+            self._keeper = self._loop.run_until_complete(Keeper.begin(setup))
         except EngineError:
             self._loop.close()
             raise
-        self._calls = Calls(self._keeper, seed=seed, stop_token=stop_token, silence_s=config.silence_s)
+        account = pool and PoolAccount(page_tokens=config.page_tokens, row_bytes=pool.row_bytes)
+        self._calls = Calls(self._keeper, seed=seed, stop_token=stop_token, silence_s=config.silence_s, account=account)
         self._looking: asyncio.Task[None] | None = None
         if desk and drafts:
             take = self._keeper.take_counted
@@ -133,7 +138,7 @@ class SGLangEngine:
         self._version = version
 
     def expect(self, upcoming: Sequence[RequestId], near: Sequence[RequestId]) -> None:
-        """See `Engine.expect`; servers have no pool."""
+        """See `Engine.expect`; what is dropped from a server's pool is its own choice."""
 
     def info(self) -> EngineInfo:
         """See `Engine.info`."""

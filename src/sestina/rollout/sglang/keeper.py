@@ -8,18 +8,16 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from torch import Tensor
 
 from sestina.core.errors import EngineError, RunError
 from sestina.core.units import Seconds, Version
-from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.sglang.client import ServerLoad, ServerLostError
 from sestina.rollout.sglang.counted import Counted
 from sestina.rollout.sglang.disk import send_by_disk
-from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.life import Life
+from sestina.rollout.sglang.server import ServerSetup
 
 _log = logging.getLogger(__name__)
 
@@ -30,24 +28,21 @@ LOOK_S: Seconds = 1.0
 class Keeper:
     """One server at any time; `begin` starts the first. Use within one event loop."""
 
-    def __init__(
-        self, config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, log: Path, life: Life
-    ) -> None:
+    def __init__(self, setup: ServerSetup, life: Life) -> None:
         self.life = life
         self.load = ServerLoad()
         """What the server said of itself at the last look."""
         self.looks = 0
         self.restarts = 0
-        self._config, self._drafts = config, drafts
-        self._model, self._log = model, log
+        self._setup, self._config = setup, setup.config
         self._weights: tuple[Version, Mapping[str, Tensor]] | None = None
         self._refused = False
         self._renewal = asyncio.Lock()
 
     @classmethod
-    async def begin(cls, config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, log: Path) -> "Keeper":
+    async def begin(cls, setup: ServerSetup) -> "Keeper":
         """Start a server; raises EngineError when it does not come up."""
-        return cls(config, drafts, model, log, await Life.begin(config, drafts, model, log))
+        return cls(setup, await Life.begin(setup))
 
     async def ready(self) -> Life:
         """Return the server once it is there and has its weights."""
@@ -83,7 +78,7 @@ class Keeper:
             while True:
                 self._count(why)
                 await self.life.end()
-                self.life = await Life.begin(self._config, self._drafts, self._model, self._log)
+                self.life = await Life.begin(self._setup)
                 try:
                     return await self._deliver()
                 except ServerLostError as error:
@@ -143,4 +138,4 @@ class Keeper:
                 f"SGLang was lost {self.restarts} times, rollout.engine.max_restarts is "
                 f"{self._config.max_restarts}: {why}; {self.life.process.last_words()}"
             )
-        _log.warning("SGLang is lost (%s) and is started again: %s", why, self._log)
+        _log.warning("SGLang is lost (%s) and is started again: %s", why, self._setup.log)

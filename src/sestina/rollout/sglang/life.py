@@ -1,19 +1,22 @@
 """One server from its start to its end, with everything that ends with it."""
 
 import asyncio
+import logging
 import time
 from contextlib import AsyncExitStack
-from pathlib import Path
+from dataclasses import replace
 
 from sestina.core.errors import EngineError
 from sestina.core.units import Seconds
+from sestina.kvpool.mooncake import unreachable
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.sglang import SUPPORTED
 from sestina.rollout.sglang.client import ServerInfo, SGLangClient
 from sestina.rollout.sglang.counted import Counted, since, total
-from sestina.rollout.sglang.drafting import ServerDrafts
 from sestina.rollout.sglang.relay import Relay, open_relay
-from sestina.rollout.sglang.server import ServerProcess
+from sestina.rollout.sglang.server import ServerProcess, ServerSetup
+
+_log = logging.getLogger(__name__)
 
 _ASK_EVERY_S: Seconds = 0.25
 _CALL_S: Seconds = 10.0
@@ -31,13 +34,14 @@ class Life:
         self._counted: Counted | None = None
 
     @classmethod
-    async def begin(cls, config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, log: Path) -> "Life":
-        """Start a server and return when it can take weights.
+    async def begin(cls, setup: ServerSetup) -> "Life":
+        """Start a server, without a pool that cannot be reached, and return when it can take weights.
 
         Raises EngineError with the end of its log when it ends before that, or is not ready in time.
         """
+        config = setup.config
         async with AsyncExitStack() as started:
-            process = ServerProcess(config, drafts, model, log)
+            process = ServerProcess(_within_reach(setup))
             started.callback(process.kill)
             client = await started.enter_async_context(SGLangClient(process.port))
             try:
@@ -60,6 +64,14 @@ class Life:
         """End the server; calls under way fail."""
         self.process.kill()
         await self.client.close()
+
+
+def _within_reach(setup: ServerSetup) -> ServerSetup:
+    """A server that cannot join its store ends: it is started without one."""
+    if setup.pool is None or (why := unreachable(setup.pool.master)) is None:
+        return setup
+    _log.warning("KV pool: %s; requests that move are computed again", why)
+    return replace(setup, pool=None)
 
 
 async def _relay(config: SGLangEngineConfig, client: SGLangClient, process: ServerProcess) -> Relay:

@@ -7,11 +7,16 @@ import msgspec
 import numpy as np
 
 from sestina.core.errors import EngineError
-from sestina.core.records import ChunkRequest, ChunkResult, Finish, VersionSpan
+from sestina.core.records import ChunkRequest, ChunkResult, Finish, KvTraffic, VersionSpan
 from sestina.core.units import LogprobArray, Seconds, TokenArray
+from sestina.rollout.sglang.pool import CachedTokens, PoolAccount
 
 KEPT_KV = "kept_kv"
 """Field of a reply, written by sestina.sglang_plugin: which tokens were drawn over keys and values of older weights."""
+
+
+KV_LEFT = "kv_left"
+"""Field of a reply, written by sestina.sglang_plugin: what a chunk has left in the pool, for each of its tokens."""
 
 
 class FinishReason(msgspec.Struct):
@@ -35,11 +40,14 @@ class MetaInfo(msgspec.Struct):
     id: str = ""
     finish_reason: FinishReason | None = None
     cached_tokens: int = 0
+    cached_tokens_details: CachedTokens | None = None
     num_retractions: int = 0
     output_token_logprobs: list[tuple[float, int, Any]] = []
     weight_versions: list[ServedSpan] = []
     kept_kv: list[int | None] = []
     """`KEPT_KV` of the last tokens; None, as for those before them, is no"""
+    kv_left: list[int | None] = []
+    """`KV_LEFT` of the last tokens"""
     spec_num_correct_drafts: int = 0
     spec_verify_ct: int = 0
     spec_cap_length: float = 0.0
@@ -133,6 +141,7 @@ def result_of(
     submitted_s: Seconds,
     started_s: Seconds,
     finished_s: Seconds,
+    account: PoolAccount | None = None,
 ) -> ChunkResult:
     """Return what a chunk has come to, which SGLang has had under weights of these versions.
 
@@ -161,6 +170,20 @@ def result_of(
         preemptions=meta.num_retractions,
         drafted_tokens=round(meta.spec_cap_length * meta.spec_verify_ct),
         accepted_tokens=meta.spec_num_correct_drafts,
+        kv=_traffic(meta, chunk, finish, account) if len(tokens) else KvTraffic(),
         earlier=tuple(earlier),
         kept_kv=last.kept_kv,
+    )
+
+
+def _traffic(meta: MetaInfo, chunk: ChunkRequest, finish: Finish, account: PoolAccount | None) -> KvTraffic:
+    if account is None:
+        return KvTraffic()
+    found = meta.cached_tokens_details or CachedTokens()
+    return account.traffic(
+        chunk,
+        finish,
+        cached_tokens=meta.cached_tokens,
+        stored_tokens=found.storage,
+        left=meta.kv_left[-1] if meta.kv_left else None,
     )

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import sestina
@@ -15,6 +16,7 @@ from sestina.core.units import Seconds
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.rollout.sglang import ON_CPU
 from sestina.rollout.sglang.drafting import ALGORITHM, ServerDrafts
+from sestina.rollout.sglang.pool import ServerPool
 
 SOURCE = Path(sestina.__file__).parent.parent
 """SGLang's Python reads this package from here; nothing is installed beside SGLang."""
@@ -44,13 +46,21 @@ OWN_ARGUMENTS = frozenset(
         *("ep-size", "expert-parallel-size", "max-running-requests", "page-size", "max-total-tokens"),
         *("mem-fraction-static", "enable-deterministic-inference"),
         *("speculative-algorithm", "speculative-num-draft-tokens", "speculative-num-steps", "speculative-eagle-topk"),
+        *("enable-hierarchical-cache", "enable-hicache", "hicache-host-memory-mode", "hicache-write-policy"),
+        *("hicache-io-backend", "hicache-mem-layout", "hicache-storage-backend", "hicache-storage-prefetch-policy"),
+        "hicache-storage-backend-extra-config",
     }
 )
 """Arguments that come from other keys, or that a rank chooses for its server: nobody else may give them."""
 
 
 def server_command(
-    config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, port: int, distributed_port: int
+    config: SGLangEngineConfig,
+    drafts: ServerDrafts | None,
+    model: Path,
+    port: int,
+    distributed_port: int,
+    pool: ServerPool | None = None,
 ) -> list[str]:
     """Return the call that starts a server without weights, which come with the first update; pure."""
     arguments = {
@@ -85,17 +95,24 @@ def server_command(
             "speculative-num-steps": 1,
             "speculative-eagle-topk": 1,
         }
+    if pool:
+        arguments |= pool.arguments(config)
     flags = ["--skip-tokenizer-init", "--disable-overlap-schedule", "--skip-server-warmup"]
     if config.device == "cpu":
         flags.append("--sleep-on-idle")  # its scheduler would take a whole core from the trainer
     if config.deterministic:
         flags.append("--enable-deterministic-inference")
+    if pool:
+        flags.append("--enable-hierarchical-cache")
     named = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
     return [str(config.python), "-m", "sestina.sglang_plugin.serve", *named, *flags, *config.extra_args]
 
 
 def server_environment(
-    config: SGLangEngineConfig, drafts: ServerDrafts | None, environment: Mapping[str, str]
+    config: SGLangEngineConfig,
+    drafts: ServerDrafts | None,
+    environment: Mapping[str, str],
+    pool: ServerPool | None = None,
 ) -> dict[str, str]:
     """Return a server's environment: this one's without what would make it take part in this MPI world; pure."""
     kept = {name: value for name, value in environment.items() if not name.startswith(_NOT_FOR_CHILDREN)}
@@ -109,25 +126,39 @@ def server_environment(
         fixed |= {ON_CPU: "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     if drafts:
         fixed |= drafts.to_environment()
+    if pool:
+        fixed |= pool.to_environment()
     return kept | fixed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSetup:
+    """What every server of an engine is made from."""
+
+    config: SGLangEngineConfig
+    drafts: ServerDrafts | None
+    pool: ServerPool | None
+    model: Path
+    log: Path
 
 
 class ServerProcess:
     """A server under way, and its log. Ends with this process."""
 
-    def __init__(self, config: SGLangEngineConfig, drafts: ServerDrafts | None, model: Path, log: Path) -> None:
+    def __init__(self, setup: ServerSetup) -> None:
+        config, drafts, pool, log = setup.config, setup.drafts, setup.pool, setup.log
         self.log = log
         self._held = hold_ports(2)
         self.port, distributed_port = (each.getsockname()[1] for each in self._held)
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = server_command(config, drafts, model, self.port, distributed_port)
+        command = server_command(config, drafts, setup.model, self.port, distributed_port, pool)
         with log.open("ab") as output:
             output.write(f"\n--- {time.strftime('%F %T')}: {' '.join(command)}\n".encode())
             output.flush()
             try:
                 self._process = subprocess.Popen(
                     command,
-                    env=server_environment(config, drafts, os.environ),
+                    env=server_environment(config, drafts, os.environ, pool),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

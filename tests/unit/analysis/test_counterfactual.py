@@ -11,6 +11,7 @@ from sestina.analysis.fluid import FluidInstance, Running
 from sestina.analysis.pace import Pace, pace_of
 from sestina.core.errors import DataError
 from sestina.core.ids import RequestId
+from tests.unit.rewards.test_environments import calculator
 from tests.unit.telemetry.helpers import TOKEN_S, Rollouts
 
 PACE = Pace(
@@ -148,3 +149,9 @@ def test_steps_that_overlap_are_not_foretold(left):
     overlapping = left("async", "run.mode=async", "algorithm=ppo", "algorithm.batch_size=32", "async.max_staleness=2")
     with pytest.raises(DataError, match="its journal holds no batch that is step 1 alone"):
         counterfactual(overlapping, 1)
+
+
+def test_waits_for_an_environment_are_not_foretold(divided):
+    asking = replace(divided, config=replace(divided.config, environment=calculator()))
+    with pytest.raises(DataError, match="its responses waited for an environment"):
+        counterfactual(asking, 1)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from sestina.cluster.foresee import presets_of
 from sestina.cluster.show import show_jobs
 from sestina.cluster.submit import plan_jobs, submit_jobs
 from sestina.config.sweep import runs_of
@@ -27,7 +28,10 @@ def main(argv: list[str]) -> int:
         for run in runs:  # all of them, before the first one takes hours
             prepare(run)
         return next((code for run in runs if (code := launch(run, console))), 0)
-    (show_jobs if "--dry-run" in argv else submit_jobs)(plan_jobs(runs), console)
+    if "--dry-run" in argv:
+        show_jobs(plan_jobs(runs), console, presets_of(CONF))
+    else:
+        submit_jobs(plan_jobs(runs), console)
     return 0
 
 

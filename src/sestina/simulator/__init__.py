@@ -23,4 +23,6 @@ fluid.py, progress.py  an instance that advances in closed form
 simulated.py   the driver
 world.py, hardware.py  all of it from a configuration
 rollouts.py, outcome.py, compare.py            one scheduler's steps; metrics; schedulers side by side
+prediction.py  a few steps of a run, and only their means
+advice/        the configuration that a user's GPUs are best used with
 """

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from rich import box
 from rich.table import Table
 
+from sestina.core.units import Seconds
 from sestina.simulator.rollouts import Rollouts
 from sestina.telemetry.aside import written_aside
 
@@ -35,7 +36,7 @@ def table_of(compared: Sequence[Rollouts], uncalibrated: Sequence[str]) -> Table
         rollout_s = _mean(each, "perf/rollout_s")
         tail_s = fmean(line["rollout/tail_share"] * line["perf/rollout_s"] for line in each.steps)
         spans = [_mean(each, "perf/step_s"), rollout_s, tail_s, _mean(each, "perf/train_s")]
-        cells = [_seconds(value) for value in (*spans, _mean(each, "perf/weights_s"))]
+        cells = [shown_s(value) for value in (*spans, _mean(each, "perf/weights_s"))]
         cells += [f"{_mean(each, 'perf/tokens_per_s'):,.0f}", f"{first / rollout_s:.2f}"]
         shown.add_row(each.scheduler, *cells, f"{_mean(each, 'rollout/preemptions'):,.0f}")
     return shown
@@ -74,7 +75,8 @@ def draw_finished(compared: Sequence[Rollouts], path: Path) -> None:
         canvas.print_png(aside)
 
 
-def _seconds(value: float) -> str:
+def shown_s(value: Seconds) -> str:
+    """Write a span with three digits, or as whole seconds."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits are enough
 
 

@@ -1,0 +1,37 @@
+"""Which split of its GPUs would have suited a run better, by what its steps took, in words."""
+
+from collections.abc import Iterator
+
+from sestina.analysis.run import Run
+from sestina.config.change import as_overrides
+from sestina.config.split import allowed_shares, changes_to, measured_step
+from sestina.core.errors import UserError
+from sestina.policies.split import MeasuredStep, Share, propose
+
+_WAYS = ((False, "one after the other (run.mode sync)"), (True, "at the same time (run.mode pipelined or async)"))
+
+
+def split_text(run: Run) -> str:
+    """Return the split with the shortest step foreseen, for either way to train, or a line that says why there is none.
+
+    `policies/split.py` is the model.
+    """
+    try:
+        measured, shares = measured_step(run.path, run.config, run.metrics), allowed_shares(run.config)
+    except UserError as error:
+        return f"No split of GPUs is proposed: {str(error).splitlines()[-1].strip()}"
+    return "\n".join(_lines(run, measured, shares))
+
+
+def _lines(run: Run, measured: MeasuredStep, shares: list[Share]) -> Iterator[str]:
+    own = measured.share
+    yield f"Split of {own.rollout_gpus + own.trainer_gpus} GPUs, foreseen from the median step of {run.name}"
+    for overlapping, way in _WAYS:
+        share = propose(measured, shares, overlapping=overlapping)
+        now_s, then_s = (measured.step_s(each, overlapping=overlapping) for each in (own, share))
+        yield f"  {way}: {now_s:,.1f} s as it is, {own.rollout_gpus} + {own.trainer_gpus}"
+        if share == own:
+            yield "    nothing better is foreseen"
+        else:
+            yield f"    {then_s:,.1f} s with {share.rollout_gpus} + {share.trainer_gpus}:"
+            yield f"    {as_overrides(changes_to(run.config, share))}"

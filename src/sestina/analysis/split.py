@@ -1,13 +1,17 @@
 """Which split of its GPUs would have suited a run better, by what its steps took, in words."""
 
 from collections.abc import Iterator
+from statistics import median
 
 from sestina.analysis.run import Run
 from sestina.config.change import as_overrides
-from sestina.config.split import allowed_shares, changes_to, measured_step
-from sestina.core.errors import UserError
+from sestina.config.schema import shown
+from sestina.config.split import allowed_shares, changes_to, share_of
+from sestina.core.errors import DataError, UserError
 from sestina.policies.split import MeasuredStep, Share, propose
+from sestina.telemetry.metrics import series
 
+_SPANS = ("perf/rollout_s", "perf/train_s", "perf/weights_s")
 _WAYS = ((False, "one after the other (run.mode sync)"), (True, "at the same time (run.mode pipelined or async)"))
 
 
@@ -17,10 +21,28 @@ def split_text(run: Run) -> str:
     `policies/split.py` is the model.
     """
     try:
-        measured, shares = measured_step(run.path, run.config, run.metrics), allowed_shares(run.config)
+        measured, shares = measured_step(run), allowed_shares(run.config)
     except UserError as error:
         return f"No split of GPUs is proposed: {str(error).splitlines()[-1].strip()}"
     return "\n".join(_lines(run, measured, shares))
+
+
+def measured_step(run: Run) -> MeasuredStep:
+    """Return the medians over a run's steps, at its share of GPUs.
+
+    Raises ConfigError for a run without GPUs, DataError for one whose parts overlap or were not measured.
+    """
+    share, mode = share_of(run.config), run.config.run.mode
+    if mode != "sync":
+        raise DataError(
+            f"{run.path}: run.mode {shown(mode)} overlaps rollout and training; a run of mode 'sync' is read"
+        )
+    spans = [[value for _, value in series(run.metrics, name)] for name in _SPANS]
+    missing = [name for name, values in zip(_SPANS, spans, strict=True) if not values]
+    if missing:
+        raise DataError(f"{run.path}: no step has {missing[0]}")
+    rollout_s, train_s, weights_s = map(median, spans)
+    return MeasuredStep(share=share, rollout_s=rollout_s, train_s=train_s, weights_s=weights_s)
 
 
 def _lines(run: Run, measured: MeasuredStep, shares: list[Share]) -> Iterator[str]:

@@ -1,17 +1,11 @@
 """How a run's GPUs are shared by rollout and trainer, and how else they could be."""
 
 from math import gcd, lcm
-from pathlib import Path
-from statistics import median
 
 from sestina.config.change import Changes, with_changes
 from sestina.config.run import RunConfig
-from sestina.config.schema import shown
-from sestina.core.errors import ConfigError, DataError
-from sestina.policies.split import MeasuredStep, Share, whole_shares
-from sestina.telemetry.metrics import StepMetrics, series
-
-_SPANS = ("perf/rollout_s", "perf/train_s", "perf/weights_s")
+from sestina.core.errors import ConfigError
+from sestina.policies.split import Share, whole_shares
 
 
 def share_of(config: RunConfig) -> Share:
@@ -49,24 +43,6 @@ def changes_to(config: RunConfig, share: Share) -> Changes:
 def allowed_shares(config: RunConfig) -> list[Share]:
     """Return those of `other_shares` that the configuration's rules allow."""
     return [share for share in other_shares(config) if _is_allowed(config, share)]
-
-
-def measured_step(run_dir: Path, config: RunConfig, lines: list[StepMetrics]) -> MeasuredStep:
-    """Return the medians over a run's steps, at its share of GPUs.
-
-    Raises ConfigError for a run without GPUs, DataError for one whose parts overlap or were not measured.
-    """
-    share, mode = share_of(config), config.run.mode
-    if mode != "sync":
-        raise DataError(
-            f"{run_dir}: run.mode {shown(mode)} overlaps rollout and training; a run of mode 'sync' is read"
-        )
-    spans = [[value for _, value in series(lines, name)] for name in _SPANS]
-    missing = [name for name, values in zip(_SPANS, spans, strict=True) if not values]
-    if missing:
-        raise DataError(f"{run_dir}: no step has {missing[0]}")
-    rollout_s, train_s, weights_s = map(median, spans)
-    return MeasuredStep(share=share, rollout_s=rollout_s, train_s=train_s, weights_s=weights_s)
 
 
 def _is_allowed(config: RunConfig, share: Share) -> bool:

@@ -49,7 +49,7 @@ def _lines(run: Run, measured: MeasuredStep, shares: list[Share]) -> Iterator[st
     own = measured.share
     yield f"Split of {own.rollout_gpus + own.trainer_gpus} GPUs, foreseen from the median step of {run.name}"
     for overlapping, way in _WAYS:
-        share = propose(measured, shares, overlapping=overlapping)
+        share = propose(measured, (own, *shares), overlapping=overlapping)
         now_s, then_s = (measured.step_s(each, overlapping=overlapping) for each in (own, share))
         yield f"  {way}: {now_s:,.1f} s as it is, {own.rollout_gpus} + {own.trainer_gpus}"
         if share == own:

@@ -49,5 +49,5 @@ def whole_shares(gpus: int, *, instance_gpus: int, replica_gpus: int) -> list[Sh
 
 
 def propose(measured: MeasuredStep, shares: Sequence[Share], *, overlapping: bool) -> Share:
-    """Return the share whose step is foreseen to be shortest; the measured one, unless another is shorter."""
-    return min((measured.share, *shares), key=lambda share: measured.step_s(share, overlapping=overlapping))
+    """Return the share whose step is foreseen to be shortest, the first of them; there must be one."""
+    return min(shares, key=lambda share: measured.step_s(share, overlapping=overlapping))

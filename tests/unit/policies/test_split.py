@@ -46,7 +46,15 @@ def test_what_overlaps_is_balanced_and_what_does_not_is_not():
 
 def test_a_tie_changes_nothing():
     measured = MeasuredStep(share=Share(rollout_gpus=6, trainer_gpus=2), rollout_s=0, train_s=0, weights_s=1)
-    assert propose(measured, whole_shares(8, instance_gpus=1, replica_gpus=1), overlapping=False) == measured.share
+    shares = (measured.share, *whole_shares(8, instance_gpus=1, replica_gpus=1))
+    assert propose(measured, shares, overlapping=False) == measured.share
+
+
+def test_more_gpus_are_shared_by_what_fewer_took():
+    measured = MeasuredStep(share=Share(rollout_gpus=6, trainer_gpus=2), rollout_s=10, train_s=30, weights_s=0)
+    share = propose(measured, whole_shares(16, instance_gpus=2, replica_gpus=2), overlapping=True)
+    assert (share.rollout_gpus, share.trainer_gpus) == (8, 8)
+    assert measured.step_s(share, overlapping=True) == 7.5
 
 
 def test_shares_that_are_not_whole_are_not_there():

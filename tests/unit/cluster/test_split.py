@@ -47,6 +47,14 @@ def test_other_gpus_are_shared_by_the_same_times(source):
     assert config.rollout.num_instances * 8 == config.cluster.rollout_gpus
 
 
+@pytest.mark.parametrize(("mode", "trainer_gpus"), [("sync", 64), ("async", 32)])
+def test_the_mode_decides_whether_times_add_up(mode, trainer_gpus, source, tmp_path):
+    other = shutil.copytree(source, tmp_path / "other")
+    line = '{"step": 1, "time": 0.0, "perf/rollout_s": 100.0, "perf/train_s": 120.0, "perf/weights_s": 1.0}\n'
+    (other / "metrics.jsonl").write_text(line)
+    assert split_of(other, f"run.mode={mode}")[0].cluster.trainer_gpus == trainer_gpus
+
+
 def test_the_command_takes_it(source, tmp_path):
     words = [f"dir={tmp_path / 'run'}", "cluster.split=auto", f"cluster.split_from={source}", "--dry-run"]
     command = [sys.executable, "launch/submit.py", *SEER, *SMALL, *words]

@@ -29,7 +29,7 @@ def advise(config: RunConfig, sim: SimConfig, folder: Path, console: Console) ->
     What speaks against the run itself, such as its prompts, is raised before anything is simulated.
     """
     judge, own = _searched(config, sim, console)
-    found = sorted(judge.predictions, key=lambda point: judge.predictions[point].step_s)
+    found = _ranked(judge)
     if not found:
         raise ConfigError([f"no point is valid: {judge.reasons[term]}" for term in sorted(judge.reasons)])
     advised = [_advised(judge, point, own) for point in found[:_BEST]]
@@ -53,6 +53,12 @@ def _searched(config: RunConfig, sim: SimConfig, console: Console) -> tuple[Judg
     own = tuple(axis.own for axis in axes)
     descend(axes, own, allowed=lambda point: judge.world(point) is not None, cost=judge.cost)
     return judge, own
+
+
+def _ranked(judge: Judge) -> list[Point]:
+    """Return points, best first; of those that a change makes no difference to, the one with fewest changes."""
+    points = sorted(judge.predictions, key=lambda point: (judge.predictions[point].step_s, len(judge.changes(point))))
+    return list({judge.predictions[point]: point for point in reversed(points)}.values())[::-1]
 
 
 def _advised(judge: Judge, point: Point, own: Point) -> Advised:

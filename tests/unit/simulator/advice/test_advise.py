@@ -67,6 +67,7 @@ def test_the_best_are_what_their_overrides_say(once):
     assert again.step_s == rows[0]["step_s"]
     assert own.step_s / again.step_s == pytest.approx(rows[0]["gain"])
     assert again.tokens_per_s == pytest.approx(384 * 4000 / again.step_s, rel=0.01)
+    assert len({(row["step_s"], row["tail_s"]) for row in rows}) == 5
     for row in rows:
         assert f"{row['gain']:.2f}x" in text
         assert row["rollout_s"] + row["train_s"] + row["weights_s"] == pytest.approx(row["step_s"])

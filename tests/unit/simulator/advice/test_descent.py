@@ -52,3 +52,9 @@ def test_a_start_that_is_refused_is_left_for_any_that_is_not(ordered):
 
 def test_where_nothing_is_allowed_the_start_remains():
     assert searched([axis(4)], sum, allowed=lambda _: False)[0] == (0,)
+
+
+def test_what_is_hardly_better_is_not_gone_to():
+    costs = [1.0, 0.996, 0.9]
+    assert searched([axis(2, ordered=False)], lambda point: costs[point[0]])[0] == (0,)
+    assert searched([axis(3, ordered=False)], lambda point: costs[point[0]])[0] == (2,)

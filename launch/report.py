@@ -11,6 +11,7 @@ from pathlib import Path
 from sestina.analysis.page import write_page
 from sestina.analysis.perfetto import write_timeline
 from sestina.analysis.run import read_runs
+from sestina.analysis.split import split_text
 from sestina.core.errors import SestinaError
 
 
@@ -28,6 +29,7 @@ def main() -> None:
     for run in runs if asked.timeline else ():
         path = run.path / "timeline.json"
         print(f"{path}: {write_timeline(run, path)} events")
+    print(*map(split_text, runs), sep="\n")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from sestina.cluster.foresee import presets_of
 from sestina.cluster.show import show_jobs
+from sestina.cluster.split import take_split_from, with_split
 from sestina.cluster.submit import plan_jobs, submit_jobs
 from sestina.config.sweep import runs_of
 from sestina.controller.launcher import launch
@@ -21,13 +23,18 @@ def main(argv: list[str]) -> int:
     given = [argument for argument in argv if argument not in OWN]
     if not any(argument.lstrip("+").startswith("exp=") for argument in given):
         raise ConfigError([f"no experiment is named; add +exp=NAME, one of {', '.join(_experiments())}"])
-    runs = runs_of(given, CONF)
-    console = Console(soft_wrap=True)
+    given, source = take_split_from(given)
+    runs, console = runs_of(given, CONF), Console(soft_wrap=True)
+    if source is not None:
+        runs = with_split(runs, source, console)
     if "--local" in argv:
         for run in runs:  # all of them, before the first one takes hours
             prepare(run)
         return next((code for run in runs if (code := launch(run, console))), 0)
-    (show_jobs if "--dry-run" in argv else submit_jobs)(plan_jobs(runs), console)
+    if "--dry-run" in argv:
+        show_jobs(plan_jobs(runs), console, presets_of(CONF))
+    else:
+        submit_jobs(plan_jobs(runs), console)
     return 0
 
 

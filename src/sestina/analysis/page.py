@@ -11,6 +11,7 @@ from rich.table import Table
 from sestina.analysis.choice import pictures_of
 from sestina.analysis.picture import Picture
 from sestina.analysis.run import Run
+from sestina.analysis.split import split_text
 from sestina.analysis.tables import counterfactual_table
 from sestina.telemetry.aside import written_aside
 from sestina.telemetry.report import summary
@@ -37,6 +38,7 @@ def _page(runs: Sequence[Run]) -> Iterator[str]:
         yield f"<h2>{html.escape(run.name)} ({run.origin}, {run.config.rollout.scheduler}, {run.config.run.mode})</h2>"
         yield _text(summary(run.path))
         yield _text(counterfactual_table(run))
+        yield _text(split_text(run))
     left_out: list[str] = []
     for picture in pictures_of(runs):
         if isinstance(picture, Picture):

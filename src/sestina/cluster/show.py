@@ -1,27 +1,30 @@
-"""What would be submitted: configuration, layout with the memory foreseen, batch script."""
+"""What would be submitted: configuration, layout with the memory foreseen, batch script, what steps will take."""
 
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
 from sestina.cluster.files import DRY, SCRIPT
+from sestina.cluster.foresee import foreseen
 from sestina.cluster.layout import JobLayout
 from sestina.cluster.submit import Plan
 from sestina.config.cluster import ClusterConfig
 from sestina.config.fit import Forecast, forecast, gib, parts_of
 from sestina.config.resolved import write_resolved
 from sestina.config.run import RunConfig
+from sestina.config.sim import SimConfig
 from sestina.config.sweep import numbered
 from sestina.controller.run_dir import CONFIG
 from sestina.core.errors import ConfigError
 
-LAYOUT = "layout.txt"
+LAYOUT, PREDICTION = "layout.txt", "prediction.txt"
 
 
-def show_jobs(plans: Sequence[Plan], console: Console) -> None:
+def show_jobs(plans: Sequence[Plan], console: Console, presets: Sequence[SimConfig]) -> None:
     """Print and write what would be submitted; leaves a run that is in its directory alone.
 
-    Raises ConfigError at the end, with what no part of this system carries out.
+    `presets`: simulated worlds, in one of which steps are foreseen. Raises ConfigError at the end, with what no part of
+    this system carries out.
     """
     for plan in plans:
         folder = plan.folder / DRY
@@ -29,7 +32,8 @@ def show_jobs(plans: Sequence[Plan], console: Console) -> None:
         write_resolved(plan.config, folder / CONFIG)
         (folder / SCRIPT).write_text(plan.script, encoding="utf-8")
         (folder / LAYOUT).write_text(describe(plan), encoding="utf-8")
-        for name in (CONFIG, LAYOUT, SCRIPT):
+        (folder / PREDICTION).write_text(foreseen(plan.found.config, presets), encoding="utf-8")
+        for name in (CONFIG, LAYOUT, SCRIPT, PREDICTION):
             console.print(f"== {folder / name}")
             console.out((folder / name).read_text(encoding="utf-8"), highlight=False)
         for line in plan.found.absent:

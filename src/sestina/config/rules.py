@@ -126,6 +126,16 @@ def _compares_models(compare: tuple[str, ...], world: str) -> str | None:
     return "each scheduler once" if len(set(compare)) < len(compare) else None
 
 
+def _advises_by_models(advise: bool, world: str, compare: tuple[str, ...]) -> str | None:
+    if advise and world != "simulated":
+        return "false: only the world 'simulated' takes a configuration's time from models"
+    return "false, or sim.compare []: advice compares schedulers itself" if advise and compare else None
+
+
+def _advises_on_gpus(advise: bool, gpus: int) -> str | None:
+    return "false, or a cluster with GPUs (cluster=gpu), whose use it advises on" if advise and not gpus else None
+
+
 def _evaluates_between_steps(every: int, mode: str, _world: str) -> str | None:
     return "0: a simulation evaluates in run.mode 'sync' and 'async' alone" if every and mode == "pipelined" else None
 
@@ -281,6 +291,8 @@ RULES = (
     Rule(needs=("sim.world", f"{_ENGINE}.kind"), check=_world_has_engines),
     Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
     Rule(needs=("sim.compare", "sim.world"), check=_compares_models),
+    Rule(needs=("sim.advise", "sim.world", "sim.compare"), check=_advises_by_models),
+    Rule(needs=("sim.advise", "cluster.gpus"), check=_advises_on_gpus),
     Rule(needs=("sim.controller", "sim.world"), check=_controller_is_free),
     Rule(needs=("eval.every", "run.mode", "sim.world"), check=_evaluates_between_steps),
     Rule(needs=("rollout.expected_tokens", "rollout.max_new_tokens"), check=_mean_is_below_the_longest),

@@ -131,3 +131,7 @@ class SimConfig:
     """From where a KV pool serves an instance."""
     compare: tuple[SchedulerKind, ...] = ()
     """Schedulers to simulate side by side; none: that of the run alone."""
+    advise: bool = False
+    """Search for the configuration that makes the most of `cluster.gpus`, instead of simulating the run."""
+    advise_points: Count = 40
+    """Most configurations that the search simulates."""

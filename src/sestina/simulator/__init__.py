@@ -25,4 +25,6 @@ simulated.py   the driver
 ahead.py       the loop where rollout goes on while the trainer works
 world.py, hardware.py  all of it from a configuration
 rollouts.py, outcome.py, compare.py            one scheduler's steps; metrics; schedulers side by side
+prediction.py  a few steps of a run, and only their means
+advice/        the configuration that a user's GPUs are best used with
 """

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from rich import box
 from rich.table import Table
 
+from sestina.core.units import Seconds
 from sestina.simulator.rollouts import Rollouts
 from sestina.telemetry.aside import written_aside
 
@@ -38,8 +39,8 @@ def table_of(compared: Sequence[Rollouts], uncalibrated: Sequence[str]) -> Table
     first = _mean(compared[0], compares)
     for each in compared:
         spans = [_mean(each, f"perf/{span}_s") for span in ("step", "rollout", "train", "weights")]
-        step, rollout, train, weights = map(_seconds, spans)
-        tail = "-" if mixed else _seconds(_tail_s(each))
+        step, rollout, train, weights = map(shown_s, spans)
+        tail = "-" if mixed else shown_s(_tail_s(each))
         cells = [f"{_mean(each, 'perf/tokens_per_s'):,.0f}", f"{first / _mean(each, compares):.2f}"]
         cells.append(f"{_mean(each, 'rollout/preemptions'):,.0f}")
         shown.add_row(each.scheduler, step, rollout, tail, train, weights, *cells)
@@ -79,7 +80,8 @@ def draw_finished(compared: Sequence[Rollouts], path: Path) -> None:
         canvas.print_png(aside)
 
 
-def _seconds(value: float) -> str:
+def shown_s(value: Seconds) -> str:
+    """Write a span with three digits, or as whole seconds."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits are enough
 
 

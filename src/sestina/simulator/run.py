@@ -12,6 +12,7 @@ from rich.console import Console
 from sestina.config.resolved import as_dict, write_resolved
 from sestina.config.run import RunConfig
 from sestina.config.sim import SimConfig
+from sestina.config.split import share_of
 from sestina.controller.draft_metrics import tally_metrics
 from sestina.controller.feed import Feed
 from sestina.controller.instance import instance_config
@@ -30,6 +31,8 @@ from sestina.rewards.pool import RewardPool
 from sestina.rollout.build import build_engine
 from sestina.rollout.meter import Meter, meter_for
 from sestina.rollout.speculation.desk import DraftDesk
+from sestina.simulator.advice.advise import advise
+from sestina.simulator.advice.table import ADVICE
 from sestina.simulator.clock import VirtualClock, nothing_takes_time
 from sestina.simulator.compare import PICTURE, TABLE, draw_finished, table_of, write_table
 from sestina.simulator.emulated import EmulatedDriver
@@ -71,6 +74,11 @@ def _emulate(config: RunConfig, sim: SimConfig, console: Console) -> None:
 
 def _simulate(config: RunConfig, sim: SimConfig, console: Console) -> None:
     """Let the run's scheduler, or those to compare, roll out fluid instances."""
+    if sim.advise:
+        share_of(config)  # raises where there are no GPUs to advise on
+        with _held(config) as run_dir:
+            advise(config, sim, run_dir.path, console)
+        return
     world = world_of(config, sim)
     schedulers = sim.compare or (config.rollout.scheduler,)
     with _held(config) as run_dir:
@@ -97,7 +105,8 @@ def _held(config: RunConfig) -> Iterator[RunDir]:
     run_dir.check_writable()
     # Of schedulers that are compared each has a directory of its own, and the table comes last.
     folders = (run_dir.path, *(run_dir.path / kind for kind in get_args(SchedulerKind)))
-    if run_dir.file(TABLE).exists() or any((folder / METRICS).exists() for folder in folders):
+    left = [*(folder / METRICS for folder in folders), run_dir.file(TABLE), run_dir.file(ADVICE)]
+    if any(path.exists() for path in left):
         raise RunDirError(f"{run_dir.path} holds a run; give a simulation another name or dir")
     run_dir.hold()
     try:

@@ -7,6 +7,7 @@ import sys
 import pytest
 from rich.console import Console
 
+from sestina.cluster.foresee import presets_of
 from sestina.cluster.show import describe, show_jobs
 from sestina.cluster.submit import plan_jobs, submit_jobs
 from sestina.config.fit import forecast
@@ -52,6 +53,11 @@ def experiment(name, tmp_path):
 
 def console():
     return Console(file=io.StringIO(), soft_wrap=True)
+
+
+@pytest.fixture(scope="module")
+def presets():
+    return presets_of(CONF)
 
 
 def test_every_experiment_is_listed():
@@ -109,19 +115,22 @@ def test_an_experiment_fits_its_gpus(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_a_dry_run_needs_neither_weights_nor_data(name, tmp_path):
+def test_a_dry_run_needs_neither_weights_nor_data(name, tmp_path, presets):
     plans, shown = plan_jobs([experiment(name, tmp_path)]), console()
     if name in NOT_CARRIED:
         with pytest.raises(ConfigError, match="not carried by"):
-            show_jobs(plans, shown)
+            show_jobs(plans, shown, presets)
     else:
-        show_jobs(plans, shown)
+        show_jobs(plans, shown, presets)
     said, folder = shown.file.getvalue(), plans[0].folder / "dry-run"
     assert (folder / "job.sh").read_text() == plans[0].script
     assert (folder / "job.sh").read_text() in said
     assert "needed before it is submitted: model.path: models/" in said
     assert said.endswith("nothing was submitted\n")
     assert read_resolved(folder / "config.yaml") == plans[0].config
+    foreseen = (folder / "prediction.txt").read_text()
+    assert foreseen in said
+    assert plans[0].config.run.mode != "sync" or foreseen.startswith("predicted on H")
 
 
 def test_what_is_foreseen_is_shown(tmp_path):

@@ -26,10 +26,10 @@ def config(tmp_path):
 
 def test_a_dry_run_writes_and_prints_what_a_job_would_be(config):
     shown = console()
-    show_jobs(plan_jobs([config]), shown)
+    show_jobs(plan_jobs([config]), shown, ())
     folder = config.dir / "slurm/dry-run"
     assert read_resolved(folder / "config.yaml") == config
-    for name in ("config.yaml", "layout.txt", "job.sh"):
+    for name in ("config.yaml", "layout.txt", "job.sh", "prediction.txt"):
         assert (folder / name).read_text() in shown.file.getvalue()
     assert "component 1: rollout@1; 3 ranks on 3 nodes, 1 ranks and 0 GPUs each" in (folder / "layout.txt").read_text()
     assert shown.file.getvalue().endswith("nothing was submitted\n")

@@ -1,0 +1,59 @@
+"""What steps of a run are foreseen to take: a short simulation of which nothing is left but its means."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+
+from sestina.config.run import RunConfig
+from sestina.core.units import Seconds
+from sestina.simulator.rollouts import roll_out
+from sestina.simulator.world import World
+
+_STEPS = 6
+"""Simulated where steps overlap, and the first ones differ from those after them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Means over the simulated steps."""
+
+    step_s: Seconds
+    rollout_s: Seconds
+    tail_s: Seconds
+    """Of rollout: after 90 % of the responses had finished."""
+    train_s: Seconds
+    weights_s: Seconds
+    tokens_per_s: float
+    """Generated, per second of the whole step."""
+    preemptions: float
+
+
+def shortened(config: RunConfig) -> RunConfig:
+    """Return a run of no more steps than a prediction simulates: one, where each is like the others."""
+    steps = 1 if config.run.mode == "sync" else min(_STEPS, config.run.steps)
+    run, telemetry = dataclasses.replace(config.run, steps=steps), dataclasses.replace(config.telemetry, wandb="off")
+    return dataclasses.replace(config, run=run, telemetry=telemetry)
+
+
+def predict(world: World) -> Prediction:
+    """Simulate every step of a world's run under its own scheduler."""
+    with TemporaryDirectory(prefix="sestina-prediction-") as folder:
+        rollouts = roll_out(world, world.config.rollout.scheduler, Path(folder), Console(quiet=True))
+    steps = rollouts.steps
+
+    def mean(name: str) -> float:
+        return fmean(line[name] for line in steps)
+
+    return Prediction(
+        step_s=mean("perf/step_s"),
+        rollout_s=mean("perf/rollout_s"),
+        tail_s=fmean(line["rollout/tail_share"] * line["perf/rollout_s"] for line in steps),
+        train_s=mean("perf/train_s"),
+        weights_s=mean("perf/weights_s"),
+        tokens_per_s=mean("perf/rollout_tokens") / mean("perf/step_s"),
+        preemptions=mean("rollout/preemptions"),
+    )

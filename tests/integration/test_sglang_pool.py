@@ -125,6 +125,7 @@ def test_new_weights_find_nothing_of_the_old_ones_which_are_still_there(servers)
     again = finish(servers[1], chunks)
     assert min(result.kv.loaded_tokens for result in again.values()) > 0, "the old pages were gone: nothing was shown"
     assert_same(again, finish(embedded(0), chunks))
+    assert [engine.load().restarts for engine in servers] == [0, 0], "a flush was refused"
 
 
 def test_pages_go_with_the_server_that_lent_their_memory(servers):

@@ -18,6 +18,10 @@ from sestina.rollout.sglang.reply import KV_LEFT
 HOLD_S = 30.0
 """For what a chunk has left to be written; it then goes without, and the store is given up."""
 
+DRAIN_LOOKS, DRAIN_PAUSE_S = 2000, 0.01
+"""How often and how far apart a flush looks whether all has been written. Counted: all of a server's processes look
+equally often, since each look is a collective of theirs."""
+
 _NO_ROOM = (-200, -600)
 
 _log = logging.getLogger(__name__)
@@ -148,6 +152,16 @@ class Said:
     def __getitem__(self, part: slice) -> list[int]:
         """Return it for each token."""
         return [self._number] * (part.stop - part.start)
+
+
+def drain(scheduler, *_, **__) -> None:
+    """Have everything written that is under way: SGLang refuses to flush before."""
+    cache = scheduler.tree_cache
+    for _ in range(DRAIN_LOOKS):
+        if not (cache.ongoing_write_through or cache.ongoing_load_back or cache.ongoing_backup):
+            return
+        cache.check_hicache_events()
+        time.sleep(DRAIN_PAUSE_S)
 
 
 def _goes_on(request) -> bool:

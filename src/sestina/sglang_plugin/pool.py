@@ -3,27 +3,12 @@
 # pyright: reportMissingImports=false
 
 import os
-import time
 
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from sestina.rollout.sglang import ON_CPU
-from sestina.sglang_plugin.leaving import Leaving, Store
+from sestina.sglang_plugin.leaving import Leaving, Store, drain
 from sestina.sglang_plugin.standins import load_layer, store_layers
-
-DRAIN_LOOKS, DRAIN_PAUSE_S = 2000, 0.01
-"""How often and how far apart a flush looks whether all has been written. Counted: all of a server's processes look
-equally often, since each look is a collective of theirs."""
-
-
-def drain(scheduler, *_, **__) -> None:
-    """Have everything written that is under way: SGLang refuses to flush before."""
-    cache = scheduler.tree_cache
-    for _ in range(DRAIN_LOOKS):
-        if not (cache.ongoing_write_through or cache.ongoing_load_back or cache.ongoing_backup):
-            return
-        cache.check_hicache_events()
-        time.sleep(DRAIN_PAUSE_S)
 
 
 def register() -> None:

@@ -18,8 +18,9 @@ NO_ROOM, GONE = -200, -900
 class Cache:
     """As SGLang counts what is under way: copies by node, writes by operation."""
 
-    def __init__(self):
-        self.ongoing_write_through, self.ongoing_backup = {}, {}
+    def __init__(self, look=None):
+        self.ongoing_write_through, self.ongoing_backup, self.ongoing_load_back = {}, {}, {}
+        self.check_hicache_events = look
 
     def copied(self, node, operation):
         del self.ongoing_write_through[node]
@@ -151,6 +152,30 @@ def test_a_chunk_is_not_held_for_ever(server, monkeypatch, caplog):
     server.leaving.look(None, server.cache)
     assert (server.sent, left_of(chunk)) == (["a"], "failed")
     assert "has not written for" in caplog.text
+
+
+@pytest.mark.parametrize("writes", [0, 3])
+def test_a_flush_waits_for_what_is_being_written(writes, monkeypatch):
+    monkeypatch.setattr(leaving, "DRAIN_PAUSE_S", 0.0)
+    looks = []
+
+    def look():
+        looks.append(len(cache.ongoing_backup))
+        cache.ongoing_backup.popitem()
+
+    cache = Cache(look)
+    cache.ongoing_backup |= dict.fromkeys(range(writes))
+    leaving.drain(SimpleNamespace(tree_cache=cache))
+    assert looks == list(range(writes, 0, -1))
+
+
+def test_a_flush_does_not_wait_for_ever(monkeypatch):
+    monkeypatch.setattr(leaving, "DRAIN_PAUSE_S", 0.0)
+    looks = []
+    cache = Cache(lambda: looks.append(70))
+    cache.ongoing_backup[70] = 7
+    leaving.drain(SimpleNamespace(tree_cache=cache))
+    assert len(looks) == leaving.DRAIN_LOOKS
 
 
 def test_pages_come_back_as_they_were():

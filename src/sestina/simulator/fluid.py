@@ -3,8 +3,7 @@
 A step is never taken, whatever the number of requests (progress.py). What an engine does at its boundaries is that of
 `rollout/batcher.py`: requests are admitted in order of arrival while slots and room last, a share of it left free; when
 the next step has no room, the request admitted last gives its room up, waits in front and computes its tokens again.
-Prefill stops the others, or is in their steps,
-as the cost says.
+Prefill stops the others, or is in their steps, as the cost says.
 """
 
 from collections import deque

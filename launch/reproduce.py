@@ -21,9 +21,8 @@ def main() -> int:
     parser.add_argument("papers", nargs="*", metavar="PAPER", help=f"of {', '.join(PAPERS)}; none: all")
     parser.add_argument("--page", type=Path, help="a page whose tables are to be replaced, docs/reproduction.md")
     asked = parser.parse_args()
-    unknown = [name for name in asked.papers if name not in PAPERS]
-    if unknown:
-        parser.error(f"{unknown[0]!r} is not known; {', '.join(PAPERS)} are")
+    for name in [name for name in asked.papers if name not in PAPERS]:
+        parser.error(f"{name!r} is not known; {', '.join(PAPERS)} are")
     cells = cells_of(asked.papers or list(PAPERS), partial(print, flush=True))
     figures = verdict(cells)
     Console(soft_wrap=True).print(cell_table(cells))

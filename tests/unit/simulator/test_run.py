@@ -137,7 +137,9 @@ def test_what_cannot_be_simulated_is_refused_before_anything_is_written(tmp_path
         config_of(tmp_path / "run", model, "rollout.engine=sglang")
     with pytest.raises(ConfigError, match=r"sim.world: 'emulated' is not allowed with cluster.layout 'het'"):
         config_of(tmp_path / "run", model, "cluster=cpu", "cluster.layout=het")
-    with pytest.raises(ConfigError, match=r"run.mode: 'async' is not allowed with sim.trainer_shares 0, sim.world 'emulated'; 'sync'"):
+    with pytest.raises(
+        ConfigError, match=r"run.mode: 'async' is not allowed with sim.trainer_shares 0, sim.world 'emulated'; 'sync'"
+    ):
         config_of(tmp_path / "run", model, "run.mode=async")
     with pytest.raises(ConfigError, match=r"trainer.num_ranks: 2 is not allowed with sim.trainer_shares 4; 1"):
         config_of(tmp_path / "run", model, "sim.trainer_shares=4", "trainer.num_ranks=2")

@@ -11,7 +11,7 @@ from sestina.rollout.batcher import WATERMARK
 from sestina.simulator.acceptance import NO_DRAFTS, Drafting
 from sestina.simulator.chunk import Chunk
 from sestina.simulator.cost.step import EngineCost
-from sestina.simulator.fluid import FluidInstance, FluidLimits
+from sestina.simulator.fluid import FluidInstance, FluidLimits, OnUpdate
 from sestina.simulator.resume import Resume
 
 KV_S, SEQUENCE_S = 1e-3, 0.05
@@ -221,3 +221,44 @@ def test_drafts_that_are_not_found_take_no_time():
     subject.settle(0.0)
     subject.finish()
     assert (one.steps, one.drafted_tokens) == (50, 50)
+
+
+@pytest.mark.parametrize(
+    ("on_update", "versions", "again"),
+    [(OnUpdate(), [0, 1], True), (OnUpdate(keep_kv=True), [0, 1], False), (OnUpdate(drains=True), [0], False)],
+)
+def test_new_weights_interrupt_what_runs_or_wait_for_it(on_update, versions, again):
+    limits = FluidLimits(kv_capacity_tokens=400, max_running=6)
+    subject = FluidInstance(0, limits, COST, NO_DRAFTS, Resume(pool=None), on_update)
+    runs, waits = chunk(0, 10, 50), chunk(1, 10, 5)
+    subject.submit(runs)
+    subject.settle(0.0)
+    subject.update(1, 0.5)
+    subject.submit(waits)
+    now = 1.0
+    while (due := subject.settle(now)) is not None:
+        subject.finish()
+        now = due
+    assert [span.version for span in runs.spans] == versions
+    assert [span.kept_kv for span in runs.spans] == [False, on_update.keep_kv][: len(versions)]
+    assert sum(span.num_tokens for span in runs.spans) == 50
+    drawn = runs.spans[0].num_tokens
+    assert (runs.cached_tokens, runs.prefilled_tokens) == (0, 10 + (10 + drawn if again else 0))
+    assert [span.version for span in waits.spans] == [1]
+    assert waits.started_s >= subject.loaded_s
+    assert subject.loaded_s == pytest.approx((runs.finished_s if on_update.drains else 1.0) + 0.5, abs=0.1)
+
+
+def test_a_chunk_that_is_aborted_ends_with_its_next_token():
+    subject = instance(max_running=1)
+    runs, waits = chunk(0, 10, 50), chunk(1, 10, 5)
+    for each in (runs, waits):
+        subject.submit(each)
+    subject.settle(0.0)
+    assert not subject.abort(waits)
+    assert subject.abort(runs)
+    due = subject.settle(1.0)
+    assert subject.finish() == [runs]
+    assert (runs.done, runs.tokens) == (True, sum(span.num_tokens for span in runs.spans))
+    assert due < 1.3
+    assert subject.settle(due) is None

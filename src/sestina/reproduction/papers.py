@@ -5,11 +5,13 @@ from typing import TypeAlias
 
 import sestina.reproduction.efficientrollout.cells as efficientrollout
 import sestina.reproduction.seer.cells as seer
+from sestina.reproduction import areal
 from sestina.reproduction.cell import Cell
 
 Say: TypeAlias = Callable[[str], None]
 
 PAPERS: Mapping[str, Callable[[Say], list[Cell]]] = {
+    "areal": areal.cells,
     "efficientrollout": efficientrollout.cells,
     "seer": seer.cells,
 }

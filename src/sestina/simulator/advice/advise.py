@@ -92,11 +92,11 @@ def _is_short_of_room(prediction: Prediction, world: World) -> bool:
 
 def _left_out(judge: Judge) -> list[str]:
     """Say how many points are missing, and why."""
-    lines = [f"{judge.num_refused} points left out"] if judge.num_refused else []
+    lines = [f"points left out: {judge.num_refused}"] if judge.num_refused else []
     for term, count in judge.refusals.most_common():
         lines.append(f"  {count}: {judge.reasons[term]}")
     if judge.passed_over:
-        lines.append(f"{len(judge.passed_over)} points passed over: training alone takes longer than the best step")
+        lines.append(f"points passed over: {len(judge.passed_over)}, as training alone takes longer than the best step")
     if judge.spent:
         lines.append(f"the search ended after {len(judge.predictions)} points (sim.advise_points)")
     return lines

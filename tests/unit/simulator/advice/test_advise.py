@@ -24,6 +24,7 @@ SMALL = (
     "rollout.engine.kv_capacity_tokens=200000",
     "rollout.max_new_tokens=16384",
     "rollout.expected_tokens=4000",
+    "async.max_running_groups=1",  # too few for a batch, so that no point is asynchronous
 )
 
 

@@ -32,6 +32,7 @@ def foreseen(config: RunConfig, presets: Sequence[SimConfig]) -> str:
     try:
         sim, gpu = _preset_for(config, presets)
         config = shortened(dataclasses.replace(config, sim=sim, eval=dataclasses.replace(config.eval, every=0)))
+        world_of(config, sim)  # what no simulation carries is said before what a dry run has no time for
         share = share_simulated(config)
         world = _part_of(config, sim, share)
         return _in_words(predict(world), world, gpu, share)
@@ -82,9 +83,14 @@ def _part_of(config: RunConfig, sim: SimConfig, share: int) -> World:
 
 def _in_words(prediction: Prediction, world: World, gpu: GpuConfig, share: int) -> str:
     spans = [shown_s(span) for span in (prediction.rollout_s, prediction.tail_s, prediction.train_s)]
+    rollout = (
+        f"rollout {spans[0]} s (tail {spans[1]})"
+        if world.config.run.mode == "sync"
+        else f"the trainer waits {spans[0]} s for a batch"
+    )
     lines = [
         f"predicted on {gpu.name}: a step of {shown_s(prediction.step_s)} s",
-        f"  rollout {spans[0]} s (tail {spans[1]}), train {spans[2]} s, weights {shown_s(prediction.weights_s)} s",
+        f"  {rollout}, train {spans[2]} s, weights {shown_s(prediction.weights_s)} s",
         f"  {share * prediction.tokens_per_s:,.0f} tokens/s of the whole step, evaluation left out",
         *([f"  from one of {share} equal parts of instances and prompts"] if share > 1 else []),
         f"  not calibrated: {', '.join(world.uncalibrated)}" if world.uncalibrated else "  all calibrated",

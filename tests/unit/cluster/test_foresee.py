@@ -58,7 +58,7 @@ def test_a_part_stands_for_the_whole(presets, monkeypatch):
 
 def test_no_more_is_simulated_than_takes_seconds():
     assert share_simulated(shortened(config_of())) == 1
-    rhymerl = shortened(config_of(argv=("+exp=rhymerl_32b",)))
+    rhymerl = shortened(config_of("run.mode=sync", "rollout.scheduler=divided", argv=("+exp=rhymerl_32b",)))
     share = share_simulated(rhymerl)
     assert rhymerl.rollout.num_instances % share == 0
     assert rhymerl.algorithm.batch_size / share <= MOST_CHUNKS
@@ -101,3 +101,13 @@ def test_a_dry_run_goes_on_without_a_prediction(tmp_path, presets):
     assert "no prediction: cluster.gpus: 0" in said
     assert said.endswith("nothing was submitted\n")
     assert (config.dir / "slurm/dry-run/prediction.txt").read_text() in said
+
+
+def test_what_no_simulation_carries_is_said_first(presets):
+    said = foreseen(config_of(argv=("+exp=rhymerl_32b",)), presets)
+    assert said == "no prediction: run.mode: 'pipelined' is not carried by a simulation; 'sync' and 'async' are\n"
+
+
+def test_asynchronous_training_waits_for_a_batch(presets):
+    said = foreseen(config_of(argv=("+exp=areal_7b",)), presets)
+    assert re.search(r"\n  the trainer waits [\d.,]+ s for a batch, train [\d.,]+ s, weights", said)

@@ -1,17 +1,18 @@
 """What Sestina adds to an SGLang server; the only package that imports SGLang, run by SGLang's own Python.
 
-serve.py      starts a server as a child of a rollout rank
-standins.py   CPU: stands in for libraries that exist for CUDA alone
-attention.py  CPU: decodes a batch at once
-sampling.py   any device: draws tokens with the noise of core.noise, as the embedded engine does
+serve.py         starts a server as a child of a rollout rank
+standins.py      CPU: stands in for libraries that exist for CUDA alone
+attention.py     CPU: decodes a batch at once
+sampling.py      any device: draws tokens with the noise of core.noise, as the embedded engine does
 interruption.py  any device: what new weights do to requests under way, and to the prefix cache
-kept.py         which tokens are drawn over keys and values of older weights
-speculation.py  CPU: the algorithm that is asked for where drafts are set
-worker.py       its decode step: drafts, a forward pass, verification
-rows.py         who runs, as rows of the embedded engine's slot table
-passes.py       forward passes over such rows
-pool.py         any device: SGLang's cache over a store that servers share
-leaving.py      chunks end when their keys and values are there
+kept.py          which tokens are drawn over keys and values of older weights
+speculation.py   CPU: the algorithm that is asked for where drafts are set
+worker.py        its decode step: drafts, a forward pass, verification
+rows.py          who runs, as rows of the embedded engine's slot table
+passes.py        forward passes over such rows
+verifying.py     what goes with a pass from the worker to the attention
+pool.py          any device: SGLang's cache over a store that servers share
+leaving.py       chunks end when their keys and values are there
 
 SGLang finds `activate` by its entry point (setup.py) in each of its processes. It was written against SUPPORTED, and
 touches functions that no version promises to keep.

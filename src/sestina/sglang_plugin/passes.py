@@ -12,7 +12,7 @@ from sestina.rollout.step import Step, moves
 from sestina.rollout.verify import Verified
 from sestina.sglang_plugin.rows import Rows
 from sestina.sglang_plugin.sampling import draw_rows
-from sestina.sglang_plugin.speculation import VerifyInput
+from sestina.sglang_plugin.verifying import VerifyInput
 
 
 class Passes:

@@ -4,10 +4,9 @@
 
 import msgspec
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
-from sglang.srt.speculative.spec_info import SpecInput, SpecInputType, SpeculativeAlgorithm
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
-from sestina.rollout.drafts import Branches
 from sestina.rollout.sglang.counted import FIELD
 from sestina.rollout.sglang.drafting import ALGORITHM
 
@@ -32,26 +31,6 @@ class SuffixDrafts(CustomSpecAlgo):
     def create_future_map(self, *args, **kwargs):
         """As SGLang's own algorithms."""
         return SpeculativeAlgorithm.create_future_map(self, *args, **kwargs)
-
-
-class VerifyInput(SpecInput):
-    """What SGLang passes from the worker to the attention with a forward pass; also what it keeps between two."""
-
-    def __init__(self, *, positions=None, rows=None, branches: Branches | None = None) -> None:
-        super().__init__(SpecInputType.NGRAM_VERIFY)
-        self.positions = positions
-        """[rows of all requests] in the text, for the model"""
-        self.rows = rows
-        """[requests] rows of each: its last known token and what is drafted after it"""
-        self.branches = branches
-        """What rows of trees see behind their last known token; None: rows see what lies before them."""
-        self.draft_token_num = 0 if rows is None else int(rows.max())
-
-    def filter_batch(self, *_, **__) -> None:
-        """Nothing is kept between two steps: the worker knows who runs."""
-
-    def merge_batch(self, *_, **__) -> None:
-        """As `filter_batch`."""
 
 
 def register() -> None:

@@ -31,7 +31,7 @@ from sestina.rollout.verify import Verified, verify
 from sestina.sglang_plugin.passes import Passes
 from sestina.sglang_plugin.rows import Rows
 from sestina.sglang_plugin.sampling import draw_requests
-from sestina.sglang_plugin.speculation import VerifyInput
+from sestina.sglang_plugin.verifying import VerifyInput
 
 MOST_MEASURED_ROWS = 256
 

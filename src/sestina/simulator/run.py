@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from typing import TypeAlias, get_args
@@ -140,9 +141,9 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
             num_workers=config.reward.num_workers,
         )
         feed = Feed(config, materials)
-        for step, samples, values in _steps(
-            config, sim, driver, feed, stack.enter_context(_trainer(config, sim, meter))
-        ):
+        trainer = stack.enter_context(_trainer(config, sim, meter))
+        stack.enter_context(_settled_heap())
+        for step, samples, values in _steps(config, sim, driver, feed, trainer):
             metrics.log(step, values | tally_metrics([desk.tally.take() for desk in desks]))
             chunks = [chunk for sample in samples for chunk in sample.chunks]
             write_step(run_dir.path, step, [sample.row() for sample in samples], chunks)
@@ -170,6 +171,17 @@ def _line(step: int, values: dict[str, float]) -> str:
         return f"step 0{accuracy}"
     rate, step_s = values["perf/rollout_tokens"] / values["perf/step_s"], values["perf/step_s"]
     return f"step {step}: {step_s:.3f} s, {rate:,.0f} tokens/s ({values['perf/simulation_s']:.1f} s){accuracy}"
+
+
+@contextlib.contextmanager
+def _settled_heap() -> Iterator[None]:
+    """Keep the collector off all that is there: walking it takes a tenth of a second, which some step would count."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 cell.py               a published value beside what was predicted of it
 papers.py             what is predicted, by paper
+areal.py              AReaL v5, simulated
 seer/                 Seer v3, simulated
 efficientrollout/     EfficientRollout, in closed form
 verdict.py            what all cells come to

@@ -32,7 +32,7 @@ def cell_table(cells: Sequence[Cell]) -> Table:
 
 def figure_lines(figures: Sequence[Figure]) -> list[str]:
     """Return a line for each of the verdict's figures."""
-    return [f"{figure.name}: {figure.value:.3g} ({figure.must}: {'yes' if figure.met else 'no'})" for figure in figures]
+    return [f"{figure.name}: {figure.value:.4g} ({figure.must}: {'yes' if figure.met else 'no'})" for figure in figures]
 
 
 def values(cell: Cell) -> tuple[str, str, str, str]:

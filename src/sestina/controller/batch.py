@@ -60,7 +60,9 @@ def rollout_metrics(samples: Sequence[Sample]) -> dict[str, float]:
         "restored_tokens": sum(sample.restored_tokens for sample in samples),
         "tokens_crc32": zlib.crc32(np.concatenate([sample.tokens for sample in samples]).tobytes()),
     }
-    metrics |= _reward_metrics([sample.outcome for sample in samples if sample.outcome is not None])
+    # Of a response whose environment has failed, the outcome is the environment's.
+    scored = [sample.outcome for sample in samples if sample.outcome is not None and sample.finish != "turn"]
+    metrics |= _reward_metrics(scored)
     if any(sample.turn_token != NO_TURN for sample in samples):
         metrics |= _turn_metrics(samples)
     return {f"rollout/{name}": float(value) for name, value in metrics.items()} | _draft_metrics(chunks)

@@ -145,9 +145,10 @@ def _json(tree: object) -> str:
 
 def _not_decoded_with(config: RunConfig) -> tuple[str, ...]:
     """Return what a run has, and a certificate goes without."""
-    pool, servers = config.rollout.kv_pool.kind, config.draft.servers
+    pool, servers, asks = config.rollout.kv_pool.kind, config.draft.servers, config.environment.kind
     lines = (
         (pool != "none", f"rollout.kv_pool.kind: {pool!r}; what moves between engines is computed again"),
+        (asks != "none", f"environment.kind: {asks!r}; responses are decoded without turns"),
         (servers, f"draft.servers: {servers}; each engine drafts from what it has decoded itself"),
     )
     return tuple(line for there, line in lines if there)

@@ -186,17 +186,13 @@ class RolloutDriver:
         self._samples[result.id].absorb(result, ahead_s=ahead_s, now=now)
         if result.id.group < EVAL_GROUPS:
             self.generated_tokens += len(result.tokens)
+        instance, produced = message.instance, len(result.tokens)
+        kv = self._on_the_way.report(instance, message.kv)
         if result.finish == "turn":
-            produced = len(result.tokens)
-            self._tell(TurnEnded(request=result.id, instance=message.instance, produced_tokens=produced))
+            self._tell(TurnEnded(request=result.id, instance=instance, produced_tokens=produced, kv=kv))
             return
-        self._end_chunk(
-            result.id,
-            message.instance,
-            len(result.tokens),
-            done=result.finish in ("stop", "length") or result.id.group in self._dropped,
-            kv=self._on_the_way.report(message.instance, message.kv),
-        )
+        done = result.finish in ("stop", "length") or result.id.group in self._dropped
+        self._end_chunk(result.id, instance, produced, done=done, kv=kv)
 
     def load_reported(self, message: LoadReport) -> None:
         """An instance says how it is; the planner hears of it where that is news to it."""

@@ -29,14 +29,16 @@ def kv_pool_metrics(
 
     A chunk counts as resumed if its request has run before in this start of the run, and as prefilled again if more
     than its last `tail_tokens` had to be computed: the one from which it draws, or a page, where only whole ones are
-    kept. `instances_s` None: engines that do not say how long they moved.
+    kept; what was observed before it is new. `instances_s` None: engines that do not say how long they moved.
     """
     chunks = [chunk for sample in samples for chunk in sample.chunks]
-    resumed = [pair for sample in samples for pair in pairwise(sample.chunks)]
+    resumed = [
+        (*pair, new) for sample in samples for pair, new in zip(pairwise(sample.chunks), _observed(sample), strict=True)
+    ]
     again = Counter(
         before.kv_target if before.kv_target in REASONS else chunk.kv_source
-        for before, chunk in resumed
-        if chunk.prefilled_tokens > tail_tokens
+        for before, chunk, new in resumed
+        if chunk.prefilled_tokens > tail_tokens + new
     )
     hits = Counter(chunk.kv_source for chunk in chunks)
     metrics: dict[str, float] = {
@@ -53,3 +55,9 @@ def kv_pool_metrics(
         metrics["time_share"] = sum(chunk.kv_s for chunk in chunks) / max(instances_s, 1e-9)
     metrics |= {f"prefilled_again_{reason}": again[reason] for reason in REASONS}
     return {f"perf/kv_pool_{name}": float(value) for name, value in metrics.items()}
+
+
+def _observed(sample: Sample) -> list[int]:
+    """Return how many tokens were observed before each chunk but the first."""
+    tokens = {seen.after: len(seen.tokens) for seen in sample.observations}
+    return [tokens.get(after, 0) for after in range(1, len(sample.chunks))]

@@ -32,19 +32,25 @@ class OverIssue:
         limits, algorithm, rollout = config.async_, config.algorithm, config.rollout
         self._config, self._feed, self._driver, self._stop = config, feed, driver, stop
         self._batch_groups = algorithm.batch_size // algorithm.group_size
-        self._issued = math.ceil(rollout.over_issue * self._batch_groups)
+        self._issued = issued(rollout.over_issue, self._batch_groups)
         self._buffer = ReplayBuffer(
             batch_groups=self._batch_groups,
             max_staleness=limits.max_staleness,
             overdue=limits.overdue if rollout.stopped == "carry" else "drop",
         )
-        self._ledger = Ledger(window=max(WINDOW_BATCHES * algorithm.batch_size, WINDOW), bias_alarm=limits.bias_alarm)
+        self._ledger = Ledger(
+            window=max(WINDOW_BATCHES * algorithm.batch_size, WINDOW),
+            bias_alarm=limits.bias_alarm,
+            remedy="rollout.stopped 'carry' or a smaller rollout.over_issue",
+        )
         self._running: dict[GroupId, list[Sample]] = {}
         """Of this step: begun and not yet whole."""
         self._whole: dict[GroupId, list[Sample]] = {}
         """Of this step: finished and rewarded."""
         self._kept: dict[GroupId, dict[RequestId, KeptSample]] = {}
         """Of open groups that nothing runs of."""
+        self._restored: set[GroupId] = set()
+        """Begun by an earlier start of the run."""
         self._stopping = False
         self._changed: asyncio.Future[None] | None = None
         self._metrics: dict[str, float] = {}
@@ -110,6 +116,7 @@ class OverIssue:
         for group, version in state.groups:
             self._buffer.admit(group, version)
             self._kept[group] = {}
+            self._restored.add(group)
         for sample in state.samples:
             self._kept[sample.id.group][sample.id] = sample
 
@@ -124,6 +131,9 @@ class OverIssue:
         carried, self._kept = self._kept, {}
         for group, kept in carried.items():
             self._start(self._feed.group(group), kept)
+            if group not in self._restored:
+                for sample in self._group(group):
+                    sample.restored_tokens = 0
         left = (self._config.run.steps - step + 1) * self._batch_groups
         for _ in range(min(self._issued, left) - len(carried)):
             offer = self._feed.draw_group()
@@ -200,6 +210,9 @@ class OverIssue:
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
 
+    def _group(self, group: GroupId) -> list[Sample]:
+        return self._running[group] if group in self._running else self._whole[group]
+
     def _groups(self) -> Iterator[list[Sample]]:
         yield from self._running.values()
         yield from self._whole.values()
@@ -212,3 +225,8 @@ def _kept_of(sample: Sample) -> KeptSample:
 
 def _num_kept(samples: Iterable[KeptSample]) -> int:
     return sum(len(part.tokens) for sample in samples for part in sample.parts)
+
+
+def issued(over_issue: float, batch_groups: int) -> int:
+    """Return how many groups are begun for a batch of so many; 1.1 times 50 are 55, whatever floats make of it."""
+    return math.ceil(round(over_issue * batch_groups, 6))

@@ -81,7 +81,7 @@ class Sample:
     @property
     def interruptions(self) -> int:
         """How often its weights, or what becomes of its cache, changed in the middle of a chunk."""
-        return len(self.spans) - len(self.parts)
+        return len(self.spans) - sum(len(part.tokens) > 0 for part in self.parts)
 
     @property
     def versions(self) -> VersionArray:

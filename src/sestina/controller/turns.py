@@ -19,6 +19,11 @@ from sestina.rewards.environments.config import AnsweringConfig, EnvironmentConf
 from sestina.rewards.outcome import Outcome, failed
 from sestina.rewards.pool import RewardPool
 
+TOKEN_CHARACTERS = 64
+"""Of an answer for each token that may be observed; the rest is cut unread, since others wait while it is encoded."""
+MOST_SAID = 1000
+"""Characters of an error."""
+
 
 class Turns:
     """Asks the environment of a run."""
@@ -26,6 +31,7 @@ class Turns:
     def __init__(self, config: AnsweringConfig, pool: RewardPool, tokenizer: Tokenizer) -> None:
         self.timeout_s = config.timeout_s
         self._max_tokens = config.max_observation_tokens
+        self._max_characters = TOKEN_CHARACTERS * config.max_observation_tokens
         self._pool = pool
         self._tokenizer = tokenizer
 
@@ -41,12 +47,13 @@ class Turns:
         if outcome.text is None:
             sample.fail(dataclasses.replace(outcome, error=f"environment: {outcome.error}"), now)
             return Observed(request=sample.id, observed_tokens=0, done=True)
-        tokens = self._tokenizer.encode(outcome.text)
+        text = outcome.text[: self._max_characters]
+        tokens = self._tokenizer.encode(text)
         kept = tokens[: self._max_tokens]
         if len(kept) >= sample.room:
             sample.end_full()
             return Observed(request=sample.id, observed_tokens=0, done=True)
-        sample.observe(kept, waited_s=now - asked_s, cut=len(kept) < len(tokens))
+        sample.observe(kept, waited_s=now - asked_s, cut=len(kept) < len(tokens) or text != outcome.text)
         return Observed(request=sample.id, observed_tokens=len(kept), done=False)
 
     async def _ask(self, sample: Sample) -> Outcome:
@@ -56,9 +63,9 @@ class Turns:
             messages.Sample(prompt=prompt.text, response=response, label=prompt.label, meta=prompt.meta)
         )
         try:
-            self._tokenizer.encode(outcome.text or "")
+            self._tokenizer.encode((outcome.text or "")[: self._max_characters])
         except ModelError as error:
-            return failed("raised", str(error), outcome.elapsed_s)
+            return failed("raised", str(error)[:MOST_SAID], outcome.elapsed_s)
         return outcome
 
 

@@ -63,6 +63,15 @@ def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
             repr(rollout.kv_pool.kind),
             *("with rollout.over_issue above 1", "'none' is"),
         ),
+        (
+            over and (forced or rollout.scheduler == "oracle"),
+            *(*over_issued, "with recorded lengths, which are of a batch's groups alone", "1 is"),
+        ),
+        (
+            mode == "async" and forced and config.async_.overdue == "drop",
+            *("async.overdue", "'drop'", "with rollout.forced_lengths_from, which lacks what takes a group's place"),
+            "'wait' is",
+        ),
         (sglang and draft.servers, *servers, of_sglang, "0 is"),
         (sglang and kv_pool.kind == "local", "rollout.kv_pool.kind", "'local'", of_sglang, "'mooncake' is"),
         (

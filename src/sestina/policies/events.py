@@ -110,6 +110,8 @@ class TurnEnded:
     request: RequestId
     instance: InstanceId
     produced_tokens: int
+    kv: KvReport | None = None
+    """As of `ChunkFinished`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,16 +154,19 @@ class RolloutPlanner:
         return [Reward(request=begun.request)]
 
     def _finish_chunk(self, event: ChunkFinished) -> list[Command]:
-        self._instances.release(event.instance, event.request)
-        if event.kv is not None:
-            self._instances.learn(event.instance, event.kv)
+        self._free(event)
         return self._goes_on(self._buffer.finish_chunk(event.request, event.produced_tokens, done=event.done))
 
     def _end_turn(self, event: TurnEnded) -> list[Command]:
         """The instance keeps no room for it: how long the environment takes is nobody's to know."""
-        self._instances.release(event.instance, event.request)
+        self._free(event)
         self._buffer.end_turn(event.request, event.produced_tokens)
         return [Observe(request=event.request)]
+
+    def _free(self, event: ChunkFinished | TurnEnded) -> None:
+        self._instances.release(event.instance, event.request)
+        if event.kv is not None:
+            self._instances.learn(event.instance, event.kv)
 
     def _goes_on(self, entry: Entry) -> list[Command]:
         if entry.state == "waiting":

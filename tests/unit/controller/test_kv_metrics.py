@@ -1,8 +1,10 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
 from sestina.controller.kv_metrics import kv_pool_metrics
+from sestina.controller.observation import Observation
 from sestina.telemetry.traces import ChunkRow
 
 PLAIN = ("step", "group", "sample", "chunk", "instance", "budget_tokens", "tokens", "version")
@@ -13,6 +15,7 @@ COUNTS = ("cached_tokens", "preemptions", "drafted_tokens", "accepted_tokens")
 @dataclass
 class Chunks:
     chunks: list
+    observations: list = field(default_factory=list)
 
 
 def chunk(source="none", target="none", prefilled=1, **changes):
@@ -60,3 +63,10 @@ def test_where_only_whole_pages_are_kept_a_part_of_one_is_no_second_prefill():
     assert metrics["perf/kv_pool_loaded_tokens"] == 64
     assert metrics["perf/kv_pool_prefilled_again"] == metrics["perf/kv_pool_prefilled_again_failed"] == 1
     assert "perf/kv_pool_time_share" not in metrics
+
+
+def test_what_was_observed_is_no_second_prefill():
+    seen = Observation(after=1, tokens=np.arange(8, dtype=np.int32), waited_s=0.1, cut=False)
+    chunks = [chunk(target="dram", prefilled=30), chunk("dram", prefilled=9), chunk("dram", prefilled=9)]
+    metrics = kv_pool_metrics([Chunks(chunks, [seen])], instances_s=1.0)
+    assert (metrics["perf/kv_pool_resumed"], metrics["perf/kv_pool_prefilled_again"]) == (2, 1)

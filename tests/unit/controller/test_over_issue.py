@@ -8,7 +8,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from sestina.controller.over_issue import OverIssue
+from sestina.controller.over_issue import OverIssue, issued
 from sestina.controller.stop import StopRequest
 from sestina.controller.stream_state import read_stream, write_stream
 from sestina.core.records import ChunkRequest
@@ -137,6 +137,9 @@ def test_what_stops_goes_on_in_the_next_step(tmp_path):
     assert first["rollout/carried_tokens"] == first["async/tokens_under_way"] > 0
     assert (last["rollout/carried"], last["rollout/carried_tokens"], last["rollout/dropped_tokens"]) == (0, 0, 0)
     assert first["rollout/off_policy_ratio"] == 0
+    assert not any(s.restored_tokens for batch in life.batches.values() for s in batch), (
+        "no earlier start drew any"
+    )
     old = [s.versions < step - 1 for step, batch in life.batches.items() for s in batch]
     assert sum(line["rollout/off_policy_ratio"] > 0 for line in life.metrics) > 0 < np.concatenate(old).mean() < 1
     assert last["async/tokens_generated"] == last["async/tokens_trained"]
@@ -190,3 +193,9 @@ def test_a_stop_in_the_middle_of_a_step_keeps_its_tokens(tmp_path):
     assert life.live()
     trained = {sample.id: sample.tokens.tolist() for batch in life.batches.values() for sample in batch}
     assert all(trained[id][: len(tokens)] == tokens for id, tokens in begun.items())
+
+
+@pytest.mark.parametrize(("over_issue", "asked", "begun"), [(1.1, 50, 55), (1.5, 3, 5), (2, 7, 14)])
+def test_no_more_are_begun_than_was_asked_for(over_issue, asked, begun):
+    """1.1 times 50 is a little more than 55 in floating point."""
+    assert issued(over_issue, asked) == begun

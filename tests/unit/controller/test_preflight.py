@@ -225,6 +225,15 @@ def test_drafts_are_carried_where_they_were_verified(model, engine, device, said
                 (("environment=calculator",), "environment.kind: 'calculator' is not carried", "'none'"),
             )
         ),
+        (
+            ("rollout.over_issue=1.5", "rollout.forced_lengths_from=runs/other"),
+            "rollout.over_issue: 1.5 is not carried with recorded lengths, which are of a batch's groups alone; 1 is",
+        ),
+        (
+            ("run.mode=async", "async.overdue=drop", "rollout.forced_lengths_from=runs/other"),
+            "async.overdue: 'drop' is not carried with rollout.forced_lengths_from, which lacks what takes a group's "
+            "place; 'wait' is",
+        ),
         (("sim=emulated", "rollout.over_issue=1.5"), "rollout.over_issue: 1.5 is not carried by simulations; 1 is"),
         (
             ("rollout/engine=sglang", "draft=grouped", "draft.servers=2"),

@@ -155,6 +155,7 @@ def test_without_an_environment_nothing_is_said_of_turns(tmp_path, tokenizer):
 
 def test_a_long_answer_is_cut_and_one_without_room_ends_the_response(tmp_path, tokenizer):
     samples = rolled(tmp_path, tokenizer, offered(meta={"says": "long"}), tool("breaking"))
+    assert rollout_metrics(samples)["rollout/reward_timeout"] == 0
     seen = [observation for sample in samples for observation in sample.observations]
     assert {len(observation.tokens) for observation in seen} == {8}
     assert rollout_metrics(samples)["rollout/observations_cut"] == len(seen) > 0

@@ -524,3 +524,14 @@ class PlannerMachine(RuleBasedStateMachine):
 
 
 TestPlannerMachine = PlannerMachine.TestCase
+
+
+def test_a_turns_end_says_what_its_instance_holds():
+    planner = planner_with("divided", instances=1, max_running=9)
+    first, *_ = planner.handle(offer(0, group(0, samples=8, prompt=60)), 0.0)
+    assert len(planner.instances[0].promises) == 2
+    turn = TurnEnded(request=first.request, instance=0, produced_tokens=9, kv=reported(5 * PAGE))
+    observe, *more = planner.handle(turn, 1.0)
+    assert observe == Observe(request=first.request)
+    assert len(more) == 1
+    assert planner.instances[0].reserved_pages == 11, "five that it reports, and one chunk more"

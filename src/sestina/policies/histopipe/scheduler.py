@@ -12,7 +12,7 @@ from itertools import chain, islice
 
 from sestina.core.ids import RequestId
 from sestina.core.units import InstanceId, Seconds
-from sestina.policies.events import BatchOffered, ChunkFinished, Event, PlacementReason, TurnEnded
+from sestina.policies.events import BatchOffered, ChunkFinished, Event, KvReported, PlacementReason, TurnEnded
 from sestina.policies.histopipe.batch import RankedBatch, RankedGroup, lay_out
 from sestina.policies.histopipe.migration import Route, intra_step_target, migrating, route
 from sestina.policies.histopipe.profile import Part, Profile
@@ -77,6 +77,8 @@ class HistoPipeScheduler:
             if worker.part is not None:
                 worker.part.ended_s = now
                 worker.part.tokens += event.produced_tokens
+        elif isinstance(event, KvReported) and event.instance in self._workers:
+            self._look[event.instance] = None
 
     def push(self, entry: Entry) -> None:
         """See `Scheduler.push`."""

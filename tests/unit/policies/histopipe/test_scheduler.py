@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sestina.core.ids import RequestId
-from sestina.policies.events import BatchOffered, ChunkFinished, Dispatch, GroupSpec, InstanceUp
+from sestina.policies.events import BatchOffered, ChunkFinished, Dispatch, GroupSpec, InstanceUp, KvReport, KvReported
 from sestina.policies.histopipe.batch import lay_out
 from sestina.policies.histopipe.profile import Part, Profile
 from sestina.policies.planner import build_planner
@@ -185,3 +187,11 @@ def test_what_a_profile_foretells_never_falls_with_work():
     assert profile.seconds(20, 100) >= profile.seconds(10, 100) > 0
     profile.learn(Part(longest=0, tokens=0, seconds=1.0))
     assert profile.seconds(10, 200) > profile.seconds(10, 100)
+
+
+def test_room_that_an_instance_reports_is_used_at_once():
+    world = World(num_instances=1)
+    none = KvReport(peak_tokens=0, capacity_tokens=0)
+    world.tell(KvReported(instance=0, kv=none))
+    assert world.offer(1, [(5,)]) == []
+    assert len(world.tell(KvReported(instance=0, kv=replace(none, capacity_tokens=10_000)))) == 2

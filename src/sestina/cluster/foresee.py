@@ -76,21 +76,23 @@ def _part_of(config: RunConfig, sim: SimConfig, share: int) -> World:
     """Return a world with one of so many equal parts: its instances, its prompts, and its share of the trainer."""
     rollout = dataclasses.replace(config.rollout, num_instances=config.rollout.num_instances // share)
     algorithm = dataclasses.replace(config.algorithm, batch_size=config.algorithm.batch_size // share)
-    world = world_of(dataclasses.replace(config, rollout=rollout, algorithm=algorithm), sim)
+    running = config.async_.max_running_groups
+    ahead = dataclasses.replace(config.async_, max_running_groups=running and max(1, running // share))
+    world = world_of(dataclasses.replace(config, rollout=rollout, algorithm=algorithm, async_=ahead), sim)
     training = dataclasses.replace(world.training, rank_flops=world.training.rank_flops / share)
     return dataclasses.replace(world, training=training)
 
 
 def _in_words(prediction: Prediction, world: World, gpu: GpuConfig, share: int) -> str:
-    spans = [shown_s(span) for span in (prediction.rollout_s, prediction.tail_s, prediction.train_s)]
+    waits_s, train_s = shown_s(prediction.rollout_s), shown_s(prediction.train_s)
     rollout = (
-        f"rollout {spans[0]} s (tail {spans[1]})"
-        if world.config.run.mode == "sync"
-        else f"the trainer waits {spans[0]} s for a batch"
+        f"the trainer waits {waits_s} s for a batch"
+        if prediction.tail_s is None
+        else f"rollout {waits_s} s (tail {shown_s(prediction.tail_s)})"
     )
     lines = [
         f"predicted on {gpu.name}: a step of {shown_s(prediction.step_s)} s",
-        f"  {rollout}, train {spans[2]} s, weights {shown_s(prediction.weights_s)} s",
+        f"  {rollout}, train {train_s} s, weights {shown_s(prediction.weights_s)} s",
         f"  {share * prediction.tokens_per_s:,.0f} tokens/s of the whole step, evaluation left out",
         *([f"  from one of {share} equal parts of instances and prompts"] if share > 1 else []),
         f"  not calibrated: {', '.join(world.uncalibrated)}" if world.uncalibrated else "  all calibrated",

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from threading import Thread
 
 from sestina.config.run import RunConfig
@@ -59,7 +59,8 @@ class WorldProcess:
         )
         self.asked_to_end = False
         """Whether a user has ended it before the controller could be asked."""
-        self._lines: SimpleQueue[str] = SimpleQueue()
+        # A SimpleQueue waits for ever when a signal's handler takes longer than was left to wait (CPython 3.11).
+        self._lines: Queue[str] = Queue()
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
 

@@ -154,14 +154,20 @@ class Said:
         return [self._number] * (part.stop - part.start)
 
 
-def drain(scheduler, *_, **__) -> None:
-    """Have everything written that is under way: SGLang refuses to flush before."""
-    cache = scheduler.tree_cache
+def drain(store: Store, scheduler) -> None:
+    """Have everything written that is under way, or given up: SGLang refuses to flush before."""
+    if not _emptied(scheduler.tree_cache):
+        store.give_up(f"has not written for {DRAIN_LOOKS * DRAIN_PAUSE_S:g} s")
+        _emptied(scheduler.tree_cache)
+
+
+def _emptied(cache) -> bool:
     for _ in range(DRAIN_LOOKS):
         if not (cache.ongoing_write_through or cache.ongoing_load_back or cache.ongoing_backup):
-            return
+            return True
         cache.check_hicache_events()
         time.sleep(DRAIN_PAUSE_S)
+    return False
 
 
 def _goes_on(request) -> bool:

@@ -24,7 +24,8 @@ def register() -> None:
     HookRegistry.register(f"{streamer}.stream_output", leaving.send, HookType.AROUND)
     cache = "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache"
     HookRegistry.register(f"{cache}.check_hicache_events", leaving.look, HookType.AFTER)
-    HookRegistry.register("sglang.srt.managers.scheduler.Scheduler.flush_cache", drain, HookType.BEFORE)
+    flush = "sglang.srt.managers.scheduler.Scheduler.flush_cache"
+    HookRegistry.register(flush, lambda scheduler, *_, **__: drain(store, scheduler), HookType.BEFORE)
     if os.environ.get(ON_CPU) == "1":
         _lend_kernels()
 

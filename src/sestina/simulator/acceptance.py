@@ -95,6 +95,12 @@ def drafting_of(config: RunConfig, sim: SimConfig) -> Drafting:
             f"sim.acceptance.siblings and sim.acceptance.draft_tokens {table.draft_tokens}; as many of at most that, "
             "or none"
         ])  # fmt: skip
+    free = [pair for pair in zip(table.tokens_per_step, found, strict=False) if pair[0] > 1 + pair[1]]
+    if free:
+        raise ConfigError([
+            f"sim.acceptance.tokens_per_step: {free[0][0]:g} is not allowed with {free[0][1]:g} of "
+            "sim.acceptance.drafted_per_step; at most one more than is drafted"
+        ])  # fmt: skip
     classes = len(table.siblings) if draft.source == "grouped" else 1
     lengths = _lengths(config)
     rates = [_rate(mean, table.draft_tokens) for mean in table.tokens_per_step[:classes]]

@@ -41,6 +41,11 @@ class FluidLimits:
         """Return what a request leaves unused of its last page, in the mean."""
         return (self.page_tokens - 1) / 2
 
+    @property
+    def room_tokens(self) -> float:
+        """Return what requests may come to hold as they are counted: the last one to go on may fill its last page."""
+        return self.kv_capacity_tokens + self.unused_tokens
+
     def shared(self, prompt_tokens: int) -> int:
         """Return how much of a prompt the responses of a group hold together: its whole pages."""
         return prompt_tokens // self.page_tokens * self.page_tokens
@@ -184,7 +189,7 @@ class FluidInstance:
             chunk.finished_s = self._at_s
             if not chunk.done and not chunk.kept_kv:
                 self._prefixes.release(chunk.request, int(chunk.own_tokens))
-        self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
+        self._prefixes.shrink(self.limits.room_tokens - self.held_tokens)
         return ended
 
     @property
@@ -254,7 +259,7 @@ class FluidInstance:
         self.held_tokens += grown
         self._read_tokens += grown
         self.peak_tokens = max(self.peak_tokens, self.held_tokens)
-        self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
+        self._prefixes.shrink(self.limits.room_tokens - self.held_tokens)
 
     def _plan(self) -> _Segment | None:
         """Find the next event: a chunk ends, or room does; makes room for one step at least."""
@@ -262,7 +267,7 @@ class FluidInstance:
             batch = len(self._running)
             length = self._drafting.choose(self._cost, batch, self._read_tokens, self._progress.counts)
             growth = self._progress.growth(length)
-            room = self.limits.kv_capacity_tokens - self.held_tokens
+            room = self.limits.room_tokens - self.held_tokens
             if growth <= room:
                 steps = min(int(room // growth), self._progress.steps_to_end(length))
                 lines = self._cost.lines(batch, self._drafting.drafts(length, self._progress.counts))
@@ -283,7 +288,7 @@ class FluidInstance:
             return False
         shared = 0 if chunk.request.group in self._members else self.limits.shared(chunk.prompt_tokens)
         wanted = self._own(chunk) + shared
-        room = self.limits.kv_capacity_tokens - self.held_tokens
+        room = self.limits.room_tokens - self.held_tokens
         return wanted + (self._watermark if self._running else 0) <= room
 
     def _own(self, chunk: Chunk) -> float:
@@ -307,7 +312,7 @@ class FluidInstance:
         prompt = chunk.prompt_tokens if members else self._prefixes.take(group)
         cached = self._prefixes.take(chunk.request)
         self.held_tokens += own + (0 if members else self.limits.shared(chunk.prompt_tokens))
-        self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
+        self._prefixes.shrink(self.limits.room_tokens - self.held_tokens)
         chunk.started_s = self._at_s if chunk.started_s is None else chunk.started_s
         if chunk.version != self.version or chunk.kept_kv:
             chunk.turn(self.version, kept_kv=False)
@@ -340,7 +345,7 @@ class FluidInstance:
         chunk.preemptions += 1
         if not chunk.kept_kv:
             self._prefixes.release(chunk.request, int(chunk.own_tokens))
-        self._prefixes.shrink(self.limits.kv_capacity_tokens - self.held_tokens)
+        self._prefixes.shrink(self.limits.room_tokens - self.held_tokens)
 
     def _send_back(self, chunk: Chunk) -> None:
         """A running chunk waits in front, with its whole tokens."""

@@ -1,6 +1,7 @@
 """What steps of a run are foreseen to take: a short simulation of which nothing is left but its means."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,8 +14,8 @@ from sestina.core.units import Seconds
 from sestina.simulator.rollouts import roll_out
 from sestina.simulator.world import World
 
-_STEPS = 6
-"""Simulated where steps overlap, and the first ones differ from those after them."""
+_ROUNDS = 3
+"""Times eta + 2 steps, simulated where steps overlap: the first ones get ahead, the last have nothing left to begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +24,8 @@ class Prediction:
 
     step_s: Seconds
     rollout_s: Seconds
-    tail_s: Seconds
-    """Of rollout: after 90 % of the responses had finished."""
+    tail_s: Seconds | None
+    """Of rollout: after 90 % of the responses had finished; None where rollouts overlap, and have no end."""
     train_s: Seconds
     weights_s: Seconds
     tokens_per_s: float
@@ -34,16 +35,17 @@ class Prediction:
 
 def shortened(config: RunConfig) -> RunConfig:
     """Return a run of no more steps than a prediction simulates: one, where each is like the others."""
-    steps = 1 if config.run.mode == "sync" else min(_STEPS, config.run.steps)
+    ahead = _ROUNDS * (config.async_.max_staleness + 2)
+    steps = 1 if config.run.mode == "sync" else min(ahead, config.run.steps)
     run, telemetry = dataclasses.replace(config.run, steps=steps), dataclasses.replace(config.telemetry, wandb="off")
     return dataclasses.replace(config, run=run, telemetry=telemetry)
 
 
 def predict(world: World) -> Prediction:
-    """Simulate every step of a world's run under its own scheduler."""
+    """Simulate every step of a world's run under its own scheduler; where steps overlap, the middle third counts."""
     with TemporaryDirectory(prefix="sestina-prediction-") as folder:
         rollouts = roll_out(world, world.config.rollout.scheduler, Path(folder), Console(quiet=True))
-    steps = rollouts.steps
+    steps = _middle(rollouts.steps) if world.mixed else rollouts.steps
 
     def mean(name: str) -> float:
         return fmean(line[name] for line in steps)
@@ -51,9 +53,14 @@ def predict(world: World) -> Prediction:
     return Prediction(
         step_s=mean("perf/step_s"),
         rollout_s=mean("perf/rollout_s"),
-        tail_s=fmean(line["rollout/tail_share"] * line["perf/rollout_s"] for line in steps),
+        tail_s=None if world.mixed else fmean(line["rollout/tail_share"] * line["perf/rollout_s"] for line in steps),
         train_s=mean("perf/train_s"),
         weights_s=mean("perf/weights_s"),
         tokens_per_s=mean("perf/rollout_tokens") / mean("perf/step_s"),
         preemptions=mean("rollout/preemptions"),
     )
+
+
+def _middle(steps: Sequence[dict[str, float]]) -> Sequence[dict[str, float]]:
+    third = len(steps) // _ROUNDS
+    return steps[third : len(steps) - third]

@@ -99,6 +99,11 @@ def _refuse(config: RunConfig, sim: SimConfig) -> None:
         for key, given, only in pairs
         if given != only
     ]
+    kind, over = config.environment.kind, config.rollout.over_issue
+    if kind != "none":
+        wrong.append(f"environment.kind: '{kind}' is not carried by a simulation; 'none' is")
+    if over > 1:
+        wrong.append(f"rollout.over_issue: {over:g} is not carried by a simulation; 1 is")
     wrong += _mode_left_out(config, sim)
     wrong += _pool_left_out(config.rollout.kv_pool.kind, sim.hardware)
     if wrong:
@@ -111,7 +116,8 @@ def _mode_left_out(config: RunConfig, sim: SimConfig) -> list[str]:
         wrong.append("run.mode: 'pipelined' is not carried by a simulation; 'sync' and 'async' are")
     if isinstance(algorithm, DAPOConfig) and algorithm.dynamic_sampling:
         wrong.append("algorithm.dynamic_sampling: true is not carried by a simulation, which scores nothing; false is")
-    if config.async_.overdue == "drop" and isinstance(sim.workload, RecordedConfig):
+    drops = config.run.mode == "async" and config.async_.overdue == "drop"
+    if drops and isinstance(sim.workload, RecordedConfig):
         wrong.append(
             "async.overdue: 'drop' is not carried by a simulation of recorded lengths, which has no other groups to "
             "begin in place of those dropped; 'wait' is, or sim/workload=drawn"

@@ -111,3 +111,12 @@ def test_what_no_simulation_carries_is_said_first(presets):
 def test_asynchronous_training_waits_for_a_batch(presets):
     said = foreseen(config_of(argv=("+exp=areal_7b",)), presets)
     assert re.search(r"\n  the trainer waits [\d.,]+ s for a batch, train [\d.,]+ s, weights", said)
+
+
+def test_a_trainer_that_is_never_waited_for_makes_steps_of_any_staleness_alike(presets):
+    """What a pipeline takes to fill, and to run empty, is no part of a step."""
+    bound = ("run.mode=async", "run.steps=100")
+    said = [foreseen(config_of(*SMALL, *bound, f"async.max_staleness={eta}"), presets) for eta in (4, 8)]
+    steps = [number(each, r"a step of ([\d,.]+) s") for each in said]
+    trains = [number(each, r"train ([\d,.]+) s") for each in said]
+    assert steps == pytest.approx(trains, rel=0.1)

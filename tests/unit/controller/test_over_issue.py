@@ -137,9 +137,7 @@ def test_what_stops_goes_on_in_the_next_step(tmp_path):
     assert first["rollout/carried_tokens"] == first["async/tokens_under_way"] > 0
     assert (last["rollout/carried"], last["rollout/carried_tokens"], last["rollout/dropped_tokens"]) == (0, 0, 0)
     assert first["rollout/off_policy_ratio"] == 0
-    assert not any(s.restored_tokens for batch in life.batches.values() for s in batch), (
-        "no earlier start drew any"
-    )
+    assert not any(s.restored_tokens for batch in life.batches.values() for s in batch), "no earlier start drew any"
     old = [s.versions < step - 1 for step, batch in life.batches.items() for s in batch]
     assert sum(line["rollout/off_policy_ratio"] > 0 for line in life.metrics) > 0 < np.concatenate(old).mean() < 1
     assert last["async/tokens_generated"] == last["async/tokens_trained"]

@@ -1,4 +1,8 @@
+import os
+import signal
 import sys
+import threading
+import time
 
 import pytest
 
@@ -56,3 +60,15 @@ def test_an_interrupt_before_the_controller_is_known_ends_the_world():
     assert process.wait(10)
     assert not list(process.rest(5))
     assert process.exit_code == -9
+
+
+def test_a_wait_for_lines_ends_however_long_a_signal_takes_to_be_answered():
+    world = WorldProcess([sys.executable, "-c", "import time; time.sleep(60)"], dict(os.environ))
+    before = signal.signal(signal.SIGALRM, lambda *_: time.sleep(0.3))
+    threading.Timer(20.0, lambda: world._lines.put("woken")).start()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        assert list(world.lines(0.1)) == []
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        world.kill()

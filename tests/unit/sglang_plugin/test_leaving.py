@@ -165,17 +165,29 @@ def test_a_flush_waits_for_what_is_being_written(writes, monkeypatch):
 
     cache = Cache(look)
     cache.ongoing_backup |= dict.fromkeys(range(writes))
-    leaving.drain(SimpleNamespace(tree_cache=cache))
+    store = Store()
+    leaving.drain(store, SimpleNamespace(tree_cache=cache))
     assert looks == list(range(writes, 0, -1))
+    assert not store.lost
 
 
-def test_a_flush_does_not_wait_for_ever(monkeypatch):
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_flush_gives_a_store_up_that_does_not_write(monkeypatch, caplog, ends):
+    """What is queued then ends at once, unless it hangs in the store itself."""
     monkeypatch.setattr(leaving, "DRAIN_PAUSE_S", 0.0)
-    looks = []
-    cache = Cache(lambda: looks.append(70))
+    looks, store = [], Store()
+
+    def look():
+        looks.append(70)
+        if store.lost and ends:
+            cache.ongoing_backup.clear()
+
+    cache = Cache(look)
     cache.ongoing_backup[70] = 7
-    leaving.drain(SimpleNamespace(tree_cache=cache))
-    assert len(looks) == leaving.DRAIN_LOOKS
+    leaving.drain(store, SimpleNamespace(tree_cache=cache))
+    assert store.lost
+    assert len(looks) == (leaving.DRAIN_LOOKS + 1 if ends else 2 * leaving.DRAIN_LOOKS)
+    assert "has not written for" in caplog.text
 
 
 def test_pages_come_back_as_they_were():

@@ -262,3 +262,13 @@ def test_a_chunk_that_is_aborted_ends_with_its_next_token():
     assert (runs.done, runs.tokens) == (True, sum(span.num_tokens for span in runs.spans))
     assert due < 1.3
     assert subject.settle(due) is None
+
+
+def test_the_longest_response_fits_the_least_capacity():
+    """A prompt of 64 and 192 tokens fill 16 pages of 16 to the last; no half page is left unused then."""
+    limits = FluidLimits(kv_capacity_tokens=256, max_running=6, page_tokens=16)
+    subject = FluidInstance(0, limits, COST, NO_DRAFTS, Resume(pool=None))
+    longest = chunk(1, 64, 192)
+    subject.submit(longest)
+    subject.settle(0.0)
+    assert subject.finish() == [longest]

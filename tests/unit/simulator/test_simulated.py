@@ -186,6 +186,10 @@ def test_what_cannot_be_simulated_is_refused():
     assert "from 1 to 9" in refusal("draft.source=grouped", "sim.acceptance.tokens_per_step=[1,2,3,99]")
     assert "drafted_per_step: [1.0]" in refusal("draft.source=grouped", "sim.acceptance.drafted_per_step=[1]")
     assert "drafted_per_step: [9.0" in refusal("draft.source=grouped", "sim.acceptance.drafted_per_step=[9,9,9,9]")
+    assert (
+        "tokens_per_step: 1.7 is not allowed with 0.5 of sim.acceptance.drafted_per_step; at most one more"
+        in refusal("draft.source=grouped", "sim.acceptance.drafted_per_step=[0.5,4,4,4]")
+    )
     assert "as many, rising from 0" in refusal("draft.source=grouped", "sim.acceptance.siblings=[1,2,3,4]")
     assert "sim.workload.drift: 9 is not allowed" in refusal("sim.workload.drift=9.0")
     assert "rollout.expected_tokens: 50000 is not allowed" in refusal("rollout.expected_tokens=50000")
@@ -199,6 +203,10 @@ def test_what_cannot_be_simulated_is_refused():
     assert "sim.compare: ('context', 'histopipe') is not allowed with sim.world 'simulated'; others than" in refusal(
         "sim.compare=[context,histopipe]"
     )
+    assert "environment.kind: 'calculator' is not carried by a simulation; 'none' is" in refusal(
+        argv=("sim=simulated", "+exp=seer_qwen72b", "environment=calculator")
+    )
+    assert "rollout.over_issue: 1.5 is not carried by a simulation; 1 is" in refusal("rollout.over_issue=1.5")
     assert "eval.every: 5 is not carried by a simulation; 0 is" in refusal("eval.every=5", "data.eval_path=held-out")
     calibrated = ("sim=simulated", "sim/hardware=calibrated", "+exp=seer_qwen72b")
     assert "only 'torch' is calibrated" in refusal("sim.hardware.path=x.json", argv=calibrated)

@@ -19,6 +19,9 @@ from sestina.simulator.world import World
 
 _BEST = 5
 
+_WAITS = 0.03
+"""Share of a step above which a trainer counts as waiting, where steps overlap."""
+
 _WIDENED, _RELIEF = 2, 0.1
 """KV room is what holds rollout back if so many times of it shorten it by such a share."""
 
@@ -73,14 +76,12 @@ def _advised(judge: Judge, point: Point, own: Point) -> Advised:
 
 
 def _bottleneck(prediction: Prediction, world: World) -> str:
-    """Return what takes most of a step."""
-    parts = {
-        "trainer": prediction.train_s,
-        "weights": prediction.weights_s,
-        "rollout tail": prediction.tail_s,
-        "rollout": prediction.rollout_s - prediction.tail_s,
-    }
-    largest = max(parts, key=parts.__getitem__)
+    """Return what takes most of a step; where steps overlap, rollout if the trainer waits for it."""
+    parts = {"trainer": prediction.train_s, "weights": prediction.weights_s}
+    if prediction.tail_s is not None:
+        parts |= {"rollout tail": prediction.tail_s, "rollout": prediction.rollout_s - prediction.tail_s}
+    waits = prediction.tail_s is None and prediction.rollout_s > _WAITS * prediction.step_s
+    largest = "rollout" if waits else max(parts, key=parts.__getitem__)
     return "KV room" if largest == "rollout" and _is_short_of_room(prediction, world) else largest
 
 

@@ -48,14 +48,18 @@ def table_of(advised: Sequence[Advised], uncalibrated: Sequence[str]) -> Table:
     for place, each in enumerate(advised, start=1):
         gain = "-" if each.gain is None else f"{each.gain:.2f}x"
         shown.add_row(
-            f"{place}", *map(shown_s, spans_of(each.prediction)), f"{each.prediction.tokens_per_s:,.0f}", gain,
+            f"{place}", *map(_shown, spans_of(each.prediction)), f"{each.prediction.tokens_per_s:,.0f}", gain,
             each.bottleneck,
         )  # fmt: skip
     return shown
 
 
-def spans_of(prediction: Prediction) -> tuple[Seconds, ...]:
-    """Return step, rollout, tail, train and weights."""
+def _shown(span: Seconds | None) -> str:
+    return "-" if span is None else shown_s(span)
+
+
+def spans_of(prediction: Prediction) -> tuple[Seconds | None, ...]:
+    """Return step, rollout, tail, train and weights; rollout is what the trainer waits for where steps overlap."""
     return (
         prediction.step_s,
         prediction.rollout_s,

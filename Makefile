@@ -19,7 +19,7 @@ export OMP_NUM_THREADS := 1
 export TORCH_COMPILE_DISABLE := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # What these run is for the CPU, and its trainer refuses to start where Megatron would find a GPU.
-quickstart bench-quickstart bench-sglang test test-slow test-sglang test-all test-slurm: export CUDA_VISIBLE_DEVICES :=
+quickstart ablation-staleness bench-async bench-quickstart bench-sglang test test-slow test-sglang test-all test-slurm: export CUDA_VISIBLE_DEVICES :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -42,23 +42,34 @@ def shortened(config: RunConfig) -> RunConfig:
 
 
 def predict(world: World) -> Prediction:
-    """Simulate every step of a world's run under its own scheduler; where steps overlap, the middle third counts."""
+    """Simulate every step of a world's run under its own scheduler.
+
+    Where steps overlap, the middle third counts. What ends first is trained on first, so that its batches have fewer
+    tokens than a whole run's; they are taken for as much longer.
+    """
     with TemporaryDirectory(prefix="sestina-prediction-") as folder:
         rollouts = roll_out(world, world.config.rollout.scheduler, Path(folder), Console(quiet=True))
     steps = _middle(rollouts.steps) if world.mixed else rollouts.steps
-
-    def mean(name: str) -> float:
-        return fmean(line[name] for line in steps)
-
+    tokens = _mean(rollouts.steps, "perf/rollout_tokens")
+    longer = tokens / _mean(steps, "perf/rollout_tokens")
+    rollout_s, train_s = (longer * _mean(steps, f"perf/{part}_s") for part in ("rollout", "train"))
+    weights_s = _mean(steps, "perf/weights_s")
+    rest_s = _mean(steps, "perf/step_s") - (rollout_s + train_s) / longer
+    step_s = rollout_s + train_s + rest_s
+    tails_s = [line["rollout/tail_share"] * line["perf/rollout_s"] for line in steps]
     return Prediction(
-        step_s=mean("perf/step_s"),
-        rollout_s=mean("perf/rollout_s"),
-        tail_s=None if world.mixed else fmean(line["rollout/tail_share"] * line["perf/rollout_s"] for line in steps),
-        train_s=mean("perf/train_s"),
-        weights_s=mean("perf/weights_s"),
-        tokens_per_s=mean("perf/rollout_tokens") / mean("perf/step_s"),
-        preemptions=mean("rollout/preemptions"),
+        step_s=step_s,
+        rollout_s=rollout_s,
+        tail_s=None if world.mixed else fmean(tails_s),
+        train_s=train_s,
+        weights_s=weights_s,
+        tokens_per_s=tokens / step_s,
+        preemptions=_mean(steps, "rollout/preemptions"),
     )
+
+
+def _mean(steps: Sequence[dict[str, float]], name: str) -> float:
+    return fmean(line[name] for line in steps)
 
 
 def _middle(steps: Sequence[dict[str, float]]) -> Sequence[dict[str, float]]:

@@ -120,3 +120,4 @@ def test_a_trainer_that_is_never_waited_for_makes_steps_of_any_staleness_alike(p
     steps = [number(each, r"a step of ([\d,.]+) s") for each in said]
     trains = [number(each, r"train ([\d,.]+) s") for each in said]
     assert steps == pytest.approx(trains, rel=0.1)
+    assert trains[0] == pytest.approx(trains[1], rel=0.1), "whatever is trained on first"

@@ -171,7 +171,8 @@ def test_responses_end_where_they_are_told(engine):
 def test_a_lost_server_is_followed_by_one_that_drafts_and_nothing_is_lost_or_doubled(engine):
     """The next one drafts from each response alone, under a guard: one of that kind without one more start."""
     keeper = engine._keeper
-    keeper._drafts = dataclasses.replace(keeper._drafts, config=GUARDED)
+    drafts = dataclasses.replace(keeper._setup.drafts, config=GUARDED)
+    keeper._setup = dataclasses.replace(keeper._setup, drafts=drafts)
     requests = alike(0.3, 12)
     for request in requests:
         engine.submit(request)

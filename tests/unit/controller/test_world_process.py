@@ -71,4 +71,4 @@ def test_a_wait_for_lines_ends_however_long_a_signal_takes_to_be_answered():
         assert list(world.lines(0.1)) == []
     finally:
         signal.signal(signal.SIGALRM, before)
-        world.kill()
+        world.wait(0)

@@ -1,5 +1,8 @@
 """What a configuration may say and plan, and no part of this system carries out; pure."""
 
+from collections.abc import Iterator
+from typing import TypeAlias
+
 from sestina.config.run import RunConfig
 from sestina.kvpool.config import MooncakeKvPoolConfig
 from sestina.models.config import LatentAttentionConfig, ShapeConfig
@@ -39,73 +42,75 @@ def unsupported(config: RunConfig) -> list[str]:
     ]
 
 
+_Unmet: TypeAlias = tuple[object, str, object, str, str]
+"""Whether it is asked for; key, value, with what, what is carried."""
+
+
 def _unmet(config: RunConfig) -> list[tuple[str, object, str, str]]:
     """Return pairs of settings that nobody has brought together: (key, value, with what, what is)."""
-    rollout, draft = config.rollout, config.draft
-    kv_pool = rollout.kv_pool
-    own_master = isinstance(kv_pool, MooncakeKvPoolConfig) and kv_pool.master is None
-    sglang, pool = rollout.engine.kind == "sglang", rollout.kv_pool.kind != "none"
-    mode, simulated = config.run.mode, config.sim is not None
-    ahead = mode != "sync"
-    servers = ("draft.servers", draft.servers)
-    asks = config.environment.kind != "none"
-    environment = ("environment.kind", repr(config.environment.kind))
-    forced = rollout.forced_lengths_from is not None
-    of_sglang, of_mode = "by rollout.engine.kind 'sglang'", f"by run.mode '{mode}'"
-    over = rollout.over_issue > 1
-    over_issued = ("rollout.over_issue", rollout.over_issue)
-    pairs = (
-        (over and simulated, *over_issued, "by simulations", "1 is"),
-        (over and draft.servers, *servers, "with rollout.over_issue above 1", "0 is"),
-        (
-            over and pool,
-            "rollout.kv_pool.kind",
-            repr(rollout.kv_pool.kind),
-            *("with rollout.over_issue above 1", "'none' is"),
-        ),
-        (
-            over and (forced or rollout.scheduler == "oracle"),
-            *(*over_issued, "with recorded lengths, which are of a batch's groups alone", "1 is"),
-        ),
-        (
-            mode == "async" and forced and config.async_.overdue == "drop",
-            *("async.overdue", "'drop'", "with rollout.forced_lengths_from, which lacks what takes a group's place"),
-            "'wait' is",
-        ),
-        (sglang and draft.servers, *servers, of_sglang, "0 is"),
-        (sglang and kv_pool.kind == "local", "rollout.kv_pool.kind", "'local'", of_sglang, "'mooncake' is"),
-        (
-            sglang and kv_pool.kind == "mooncake" and draft.source != "none",
-            *("rollout.kv_pool.kind", "'mooncake'", f"{of_sglang} with draft.source '{draft.source}'", "'none' is"),
-        ),
-        (sglang and draft.calibration, "draft.calibration", draft.calibration, of_sglang, "null is"),
-        (ahead and draft.servers, *servers, of_mode, "0 is"),
-        (ahead and pool, "rollout.kv_pool.kind", repr(rollout.kv_pool.kind), of_mode, "'none' is"),
-        (simulated and draft.servers, *servers, "by an emulation", "0 is"),
-        (asks and sglang, *environment, of_sglang, "'none' is"),
-        (asks and ahead, *environment, of_mode, "'none' is"),
-        (asks and simulated, *environment, "by a simulation", "'none' is"),
-        (asks and over, *environment, "with rollout.over_issue above 1", "'none' is"),
-        (asks and forced, *environment, "with rollout.forced_lengths_from", "'none' is"),
-        (asks and draft.servers, *environment, "with draft.servers", "'none' is"),
-        (
-            simulated and "history" in draft.source,
-            *("draft.source", repr(draft.source), "by an emulation", "a source without 'history' is"),
-        ),
-        (
-            simulated and kv_pool.kind == "mooncake",
-            *("rollout.kv_pool.kind", "'mooncake'", "by an emulation", "'local' is"),
-        ),
-        (
-            config.cluster is not None and own_master,
-            *("rollout.kv_pool.master", "null", "by jobs", "host:port of one that their nodes reach is"),
-        ),
-        (
-            rollout.forced_lengths_from and draft.acceptance == "rejection",
-            *("draft.acceptance", "'rejection'", "with rollout.forced_lengths_from", "'coupled' is"),
-        ),
-    )
+    pairs = (*_over_issued(config), *_with_turns(config), *_of_pools(config), *_of_drafts(config), *_of_lengths(config))
     return [(key, value, where, instead) for met, key, value, where, instead in pairs if met]
+
+
+def _over_issued(config: RunConfig) -> Iterator[_Unmet]:
+    rollout, over = config.rollout, config.rollout.over_issue > 1
+    key, beside = ("rollout.over_issue", rollout.over_issue), "with rollout.over_issue above 1"
+    recorded = rollout.forced_lengths_from is not None or rollout.scheduler == "oracle"
+    pool = rollout.kv_pool.kind
+    yield over and config.sim is not None, *key, "by simulations", "1 is"
+    yield over and config.draft.servers, "draft.servers", config.draft.servers, beside, "0 is"
+    yield over and pool != "none", "rollout.kv_pool.kind", repr(pool), beside, "'none' is"
+    yield over and recorded, *key, "with recorded lengths, which are of a batch's groups alone", "1 is"
+
+
+def _with_turns(config: RunConfig) -> Iterator[_Unmet]:
+    rollout, mode = config.rollout, config.run.mode
+    wheres = (
+        (rollout.engine.kind == "sglang", "by rollout.engine.kind 'sglang'"),
+        (mode != "sync", f"by run.mode '{mode}'"),
+        (config.sim is not None, "by a simulation"),
+        (rollout.over_issue > 1, "with rollout.over_issue above 1"),
+        (rollout.forced_lengths_from is not None, "with rollout.forced_lengths_from"),
+        (config.draft.servers, "with draft.servers"),
+    )
+    kind = config.environment.kind
+    for met, where in wheres:
+        yield kind != "none" and met, "environment.kind", repr(kind), where, "'none' is"
+
+
+def _of_pools(config: RunConfig) -> Iterator[_Unmet]:
+    pool, mode, source = config.rollout.kv_pool, config.run.mode, config.draft.source
+    mooncake = isinstance(pool, MooncakeKvPoolConfig)
+    own_master = isinstance(pool, MooncakeKvPoolConfig) and pool.master is None
+    sglang, of_sglang = config.rollout.engine.kind == "sglang", "by rollout.engine.kind 'sglang'"
+    key = ("rollout.kv_pool.kind", repr(pool.kind))
+    yield sglang and pool.kind == "local", *key, of_sglang, "'mooncake' is"
+    yield sglang and mooncake and source != "none", *key, f"{of_sglang} with draft.source '{source}'", "'none' is"
+    yield mode != "sync" and pool.kind != "none", *key, f"by run.mode '{mode}'", "'none' is"
+    yield config.sim is not None and mooncake, *key, "by an emulation", "'local' is"
+    nodes = "host:port of one that their nodes reach is"
+    yield config.cluster is not None and own_master, "rollout.kv_pool.master", "null", "by jobs", nodes
+
+
+def _of_drafts(config: RunConfig) -> Iterator[_Unmet]:
+    draft, mode, simulated = config.draft, config.run.mode, config.sim is not None
+    sglang, of_sglang = config.rollout.engine.kind == "sglang", "by rollout.engine.kind 'sglang'"
+    servers = ("draft.servers", draft.servers)
+    yield sglang and draft.servers, *servers, of_sglang, "0 is"
+    yield sglang and draft.calibration, "draft.calibration", draft.calibration, of_sglang, "null is"
+    yield mode != "sync" and draft.servers, *servers, f"by run.mode '{mode}'", "0 is"
+    yield simulated and draft.servers, *servers, "by an emulation", "0 is"
+    history = simulated and "history" in draft.source
+    yield history, "draft.source", repr(draft.source), "by an emulation", "a source without 'history' is"
+
+
+def _of_lengths(config: RunConfig) -> Iterator[_Unmet]:
+    forced, where = config.rollout.forced_lengths_from is not None, "with rollout.forced_lengths_from"
+    drops = config.run.mode == "async" and config.async_.overdue == "drop"
+    rejection = config.draft.acceptance == "rejection"
+    lacks = f"{where}, which lacks what takes a group's place"
+    yield forced and drops, "async.overdue", "'drop'", lacks, "'wait' is"
+    yield forced and rejection, "draft.acceptance", "'rejection'", where, "'coupled' is"
 
 
 def _with(shape: ShapeConfig) -> str:

@@ -13,6 +13,7 @@ from sestina.reproduction.page import write_tables
 from sestina.reproduction.papers import PAPERS, cells_of
 from sestina.reproduction.terminal import cell_table, figure_lines
 from sestina.reproduction.verdict import verdict
+from sestina.reproduction.written import write_cells
 
 
 def main() -> int:
@@ -20,6 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("papers", nargs="*", metavar="PAPER", help=f"of {', '.join(PAPERS)}; none: all")
     parser.add_argument("--page", type=Path, help="a page whose tables are to be replaced, docs/reproduction.md")
+    parser.add_argument("--cells", type=Path, help="a file for all values, analysis/data/reproduction.json")
     asked = parser.parse_args()
     for name in [name for name in asked.papers if name not in PAPERS]:
         parser.error(f"{name!r} is not known; {', '.join(PAPERS)} are")
@@ -29,6 +31,8 @@ def main() -> int:
     print(*figure_lines(figures), sep="\n")
     if asked.page is not None:
         write_tables(asked.page, cells, figures, command="make reproduce", taken_s=time.process_time())
+    if asked.cells is not None:
+        write_cells(asked.cells, cells)
     return int(any(figure.met is False for figure in figures))
 
 

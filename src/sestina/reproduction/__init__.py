@@ -7,4 +7,5 @@ seer/                 Seer v3, simulated
 efficientrollout/     EfficientRollout, in closed form
 verdict.py            what all cells come to
 terminal.py, page.py  cells on the terminal, and as a part of docs/reproduction.md
+written.py, figures/  cells as a file, and what analysis/reproduction.ipynb draws of them
 """

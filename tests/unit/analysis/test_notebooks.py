@@ -17,6 +17,7 @@ def test_there_are_notebooks_and_recorded_runs():
         "staleness_sweep",
         "drafting",
         "scheduling",
+        "reproduction",
     }
     runs = [path for path in (ANALYSIS / "data").iterdir() if path.is_dir()]
     assert runs

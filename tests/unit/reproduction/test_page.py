@@ -10,6 +10,7 @@ from sestina.core.errors import DataError
 from sestina.reproduction.page import BEGIN, END, write_tables
 from sestina.reproduction.terminal import cell_table
 from sestina.reproduction.verdict import verdict
+from sestina.reproduction.written import read_cells
 from tests.unit.reproduction.helpers import cell
 
 ROOT = Path(__file__).parents[3]
@@ -62,8 +63,9 @@ def launched(*arguments):
     )
 
 
-def test_one_paper_alone_is_predicted():
-    done = launched("efficientrollout")
+def test_one_paper_alone_is_predicted_and_written(tmp_path):
+    done = launched("efficientrollout", "--cells", str(tmp_path / "cells.json"))
+    assert {cell.paper for cell in read_cells(tmp_path / "cells.json")} == {"EfficientRollout v1"}
     assert "median error of predicted cells" in done.stdout
     assert "Seer" not in done.stdout
     assert (done.returncode, done.stderr) == (int(": no)" in done.stdout), "")

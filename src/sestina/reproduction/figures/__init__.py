@@ -1,0 +1,1 @@
+"""Figures of predicted tables, one a file."""

@@ -27,9 +27,8 @@ def beside(cells: Sequence[Cell], paper: str, table: str) -> Picture:
     with drawn(height=1.2 + ROW_INCHES * len(found)) as (figure, [axes]):
         rows = np.arange(len(found))
         axes.barh(rows - WIDTH / 2, [cell.published for cell in found], WIDTH, label="published", **area_of(4))
-        simulated = axes.barh(
-            rows + WIDTH / 2, [cell.simulated for cell in found], WIDTH, label="simulated", **area_of(1)
-        )
+        values = [cell.simulated for cell in found]
+        simulated = axes.barh(rows + WIDTH / 2, values, WIDTH, label="simulated", **area_of(1))
         axes.bar_label(simulated, labels=[_note(cell) for cell in found], padding=4, fontsize=9)
         axes.set_yticks(range(len(found)), [cell.row for cell in found])
         axes.set_ylim(len(found) - 0.5, -0.5)

@@ -318,7 +318,7 @@ def test_a_judges_scores_have_a_range():
 def test_all_broken_rules_come_together():
     chosen = [(changes, line) for changes, line in BROKEN[-6:] if changes != ["trainer.sequence_parallel=true"]]
     found = violations(*(change for changes, _ in chosen for change in changes))
-    assert found == [line for _, line in chosen]
+    assert sorted(found) == sorted(line for _, line in chosen)
 
 
 def test_a_rule_on_a_refused_value_is_not_judged():

@@ -8,15 +8,17 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, assert_never
 
+from sestina.controller.foretell import Foretelling
 from sestina.controller.offer import Offer
 from sestina.controller.on_the_way import OnTheWay
 from sestina.controller.ranks import Ranks
 from sestina.controller.sample import Sample
+from sestina.controller.scoring import Scoring
 from sestina.controller.turns import Turns
+from sestina.controller.under_way import Batches, UnderWay
 from sestina.controller.unfinished import KeptSample, take_up
 from sestina.core.errors import DeadlineError, EngineError
 from sestina.core.ids import EVAL_GROUPS, GroupId, RequestId
@@ -37,32 +39,15 @@ from sestina.policies.events import (
     TurnEnded,
 )
 from sestina.policies.planner import RolloutPlanner
-from sestina.rewards import messages as rewards
 from sestina.rewards.pool import RewardPool
 from sestina.telemetry.journal import Journal
-from sestina.transport.messages import AbortChunks, ChunkEnded, LoadReport, StartChunk, UpcomingChunks
+from sestina.transport.messages import AbortChunks, ChunkEnded, LoadReport, StartChunk
 
 _log = logging.getLogger(__name__)
 LOOK_S: Seconds = 1.0
 """How often a batch under way is looked at for progress."""
-FORETELL_S: Seconds = 0.05
-"""How often instances with a pool of keys and values are told what comes next, at most."""
-FORETOLD = 8
-"""Requests that come next, for each instance."""
 SUSPEND_S: Seconds = 0.02
 """How often chunks that are to come back are counted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnderWay:
-    """A batch that has been offered to the planner."""
-
-    samples: list[Sample]
-    """Ordered by (group, sample); they grow as their chunks end."""
-    released: asyncio.Future[None]
-    """Done when every sample is finished and rewarded."""
-    on_release: Callable[[], None] | None = None
-    """Called then."""
 
 
 class RolloutDriver:
@@ -87,26 +72,18 @@ class RolloutDriver:
         `turns`: what answers between turns; None when the responses have none.
         """
         self._planner = planner
-        self._pool = pool
         self._journal = journal
-        self._tokenizer = tokenizer
-        self._tasks = tasks
-        self._turns = turns
         self._stall_s = stall_s + (0.0 if turns is None else turns.timeout_s)
-        self._foretell_at_s: Seconds = 0.0 if foretell else float("inf")
+        self._foretelling = Foretelling(planner, ranks) if foretell else None
         self._ranks = ranks
         self._on_dispatch = on_dispatch
         ranks.on_chunk, ranks.on_load = self.chunk_ended, self.load_reported
         self._on_the_way = OnTheWay()
-        self._samples: dict[RequestId, Sample] = {}
-        """Of the batches under way."""
-        self._batches: dict[int, UnderWay] = {}
-        self._dropped: set[GroupId] = set()
-        self._num_batches = self._num_events = self.generated_tokens = 0
+        self._batches = Batches()
+        self._num_events = self.generated_tokens = 0
         self._abandoned = self._telling = False
         self._events: deque[Event] = deque()
-        self._scoring: set[asyncio.Task[None]] = set()
-        """Waiting for a reward, or for an environment."""
+        self._scoring = Scoring(pool, turns, tokenizer=tokenizer, tasks=tasks, tell=self._tell)
         self._ahead_s: dict[InstanceId, Seconds] = {}
         """Controller's clock minus each instance's, by the fastest message so far."""
         self.version: Version = 0
@@ -139,39 +116,33 @@ class RolloutDriver:
         on_release: Callable[[], None] | None = None,
     ) -> UnderWay:
         """Begin a batch as `roll_out` does, and leave it to itself; `on_release` is called when it is released."""
-        samples = {sample.id: sample for sample in offer.samples(time.monotonic())}
-        self._samples |= samples
-        self._num_batches += 1
-        released = asyncio.get_running_loop().create_future()
-        batch = UnderWay(samples=list(samples.values()), released=released, on_release=on_release)
-        self._batches[self._num_batches] = batch
-        begun = take_up(samples, kept or {})
-        self._tell(offer.event(self._num_batches, begun))
+        number, batch = self._batches.begin(offer.samples(time.monotonic()), on_release)
+        begun = take_up({sample.id: sample for sample in batch.samples}, kept or {})
+        self._tell(offer.event(number, begun))
         return batch
 
     def drop(self, group: GroupId) -> None:
         """Have a group end as soon as its chunks are given back; its samples are then neither whole nor rewarded."""
-        self._dropped.add(group)
-        self._abort((id, instance) for id, instance in self._running() if id.group == group)
+        self._batches.dropped.add(group)
+        self._abort((id, instance) for id, instance in self._batches.running() if id.group == group)
 
     def abandon(self) -> None:
         """Leave every batch as it is: what comes of it is no longer acted on."""
         self._abandoned = True
-        for task in self._scoring:
-            task.cancel()
+        self._scoring.cancel()
 
     async def suspend(self, limit_s: Seconds) -> list[Sample]:
         """Have the instances give back what they run; returns the batch's samples as far as they have come.
 
         A chunk that is not back within `limit_s` is lost, and will be generated again.
         """
-        self._abort(self._running())
+        self._abort(self._batches.running())
         deadline = time.monotonic() + limit_s
-        while (late := self._running()) and time.monotonic() < deadline:
+        while (late := self._batches.running()) and time.monotonic() < deadline:
             await asyncio.sleep(SUSPEND_S)
         if late:
             _log.warning("%d chunks were not given back within %g s, among them %s", len(late), limit_s, late[0][0])
-        return list(self._samples.values())
+        return list(self._batches.samples.values())
 
     def chunk_ended(self, message: ChunkEnded) -> None:
         """A chunk came back from an instance; raises EngineError when other weights produced it."""
@@ -183,7 +154,7 @@ class RolloutDriver:
             )
         ahead_s = min(self._ahead_s.get(message.instance, float("inf")), now - message.clock_s)
         self._ahead_s[message.instance] = ahead_s
-        self._samples[result.id].absorb(result, ahead_s=ahead_s, now=now)
+        self._batches.samples[result.id].absorb(result, ahead_s=ahead_s, now=now)
         if result.id.group < EVAL_GROUPS:
             self.generated_tokens += len(result.tokens)
         instance, produced = message.instance, len(result.tokens)
@@ -191,7 +162,7 @@ class RolloutDriver:
         if result.finish == "turn":
             self._tell(TurnEnded(request=result.id, instance=instance, produced_tokens=produced, kv=kv))
             return
-        done = result.finish in ("stop", "length") or result.id.group in self._dropped
+        done = result.finish in ("stop", "length") or result.id.group in self._batches.dropped
         self._end_chunk(result.id, instance, produced, done=done, kv=kv)
 
     def load_reported(self, message: LoadReport) -> None:
@@ -213,16 +184,8 @@ class RolloutDriver:
         self._tell(event)
 
     def waiting_for(self) -> str:
-        """Say in a few words what the batch still needs."""
-        open_samples = [sample for sample in self._samples.values() if sample.outcome is None]
-        if not open_samples:
-            return "rollout: nothing left"
-        longest = max(open_samples, key=lambda sample: sample.num_tokens)
-        where = f" on instance {longest.chunks[-1].instance}" if longest.chunks else ""
-        return (
-            f"rollout: {len(open_samples)} of {len(self._samples)} responses left, "
-            f"longest {longest.id} at {longest.num_tokens} tokens{where}"
-        )
+        """Say in a few words what the batches still need."""
+        return self._batches.waiting_for()
 
     def _abort(self, running: Iterable[tuple[RequestId, InstanceId]]) -> None:
         """Have chunks given back; a rank takes a step for each message."""
@@ -231,9 +194,6 @@ class RolloutDriver:
             by_instance.setdefault(instance, []).append(id)
         for instance, ids in by_instance.items():
             self._ranks.send(self._ranks.layout.rollouts[instance], AbortChunks(ids=tuple(ids)))
-
-    def _running(self) -> list[tuple[RequestId, InstanceId]]:
-        return [(id, sample.running) for id, sample in self._samples.items() if sample.running is not None]
 
     @property
     def engine_restarts(self) -> int:
@@ -276,62 +236,28 @@ class RolloutDriver:
         self._journal.record(event, now, commands)
         for command in commands:
             self._carry_out(command, now)
-        if now >= self._foretell_at_s:
-            self._foretell(now)
-
-    def _foretell(self, now: Seconds) -> None:
-        self._foretell_at_s = now + FORETELL_S
-        rollouts = self._ranks.layout.rollouts
-        upcoming = self._planner.upcoming(FORETOLD * len(rollouts))
-        ids = tuple(entry.id for entry in upcoming)
-        for instance, rank in enumerate(rollouts):
-            near = tuple(entry.id for entry in upcoming if entry.instance == instance)
-            self._ranks.send(rank, UpcomingChunks(ids=ids, near=near))
+        if self._foretelling is not None:
+            self._foretelling.look(now)
 
     def _carry_out(self, command: Command, now: Seconds) -> None:
         match command:
-            case Dispatch() if command.request.group in self._dropped:
+            case Dispatch() if command.request.group in self._batches.dropped:
                 self._end_chunk(command.request, command.instance, 0, done=True)
             case Dispatch():
-                sample = self._samples[command.request]
+                sample = self._batches.samples[command.request]
                 message = StartChunk(chunk=sample.start(command, now), version=sample.least_version)
                 self._ranks.send(self._ranks.layout.rollouts[command.instance], message)
                 self._on_the_way.send(command.instance, command.request)
                 self._on_dispatch(command.instance, sample)
-            case Reward() if command.request.group in self._dropped:
+            case Reward() if command.request.group in self._batches.dropped:
                 self._tell(SampleRewarded(request=command.request))
             case Observe():
-                self._later(self._observe(self._samples[command.request]))
-            case Reward() if self._samples[command.request].outcome is not None:  # its environment has failed
+                self._scoring.observe(self._batches.samples[command.request])
+            case Reward() if self._batches.samples[command.request].outcome is not None:  # its environment has failed
                 self._tell(SampleRewarded(request=command.request))
             case Reward():
-                self._later(self._score(self._samples[command.request]))
+                self._scoring.reward(self._batches.samples[command.request])
             case ReleaseBatch():
-                batch = self._batches.pop(command.batch)
-                for sample in batch.samples:
-                    del self._samples[sample.id]
-                    self._dropped.discard(sample.id.group)
-                batch.released.set_result(None)
-                if batch.on_release is not None:
-                    batch.on_release()
+                self._batches.release(command.batch)
             case _:
                 assert_never(command)
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._tasks.create_task(work)
-        self._scoring.add(task)
-        task.add_done_callback(self._scoring.discard)
-
-    async def _observe(self, sample: Sample) -> None:
-        assert self._turns is not None, f"request {sample.id} ended a turn, and nothing is there to answer"
-        self._tell(await self._turns.answer(sample))
-
-    async def _score(self, sample: Sample) -> None:
-        tokens = sample.tokens
-        text = self._tokenizer.decode(tokens)
-        prompt = sample.prompt
-        sample.outcome = await self._pool.score(
-            rewards.Sample(prompt=prompt.text, response=text, label=prompt.label, meta=prompt.meta)
-        )
-        sample.rewarded_s = time.monotonic()
-        self._tell(SampleRewarded(request=sample.id))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sestina.config.run import RunConfig
-from sestina.controller.driver import RolloutDriver, UnderWay
+from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
 from sestina.controller.last_lengths import LastLengths
 from sestina.controller.ledger import Tally, ages, num_tokens
@@ -19,6 +19,7 @@ from sestina.controller.offer import Offer
 from sestina.controller.sample import Sample
 from sestina.controller.stop import StopRequest
 from sestina.controller.stream_state import StreamState
+from sestina.controller.under_way import UnderWay
 from sestina.controller.unfinished import KeptSample, keep
 from sestina.core.ids import RequestId
 from sestina.core.units import Seconds, Version

@@ -3,8 +3,9 @@
 The first request of every group is its probe. Probes run first, the one that has generated least ahead of the others,
 so that long ones stay and show themselves. Once no probe waits, the rest runs longest first by the estimate of its
 group: the limit until a member has finished, then the longest of which anything is known. (The paper looks at finished
-members alone; one that has outgrown them would wait behind all other groups, for a tail of its own.) Every
-FAIR_EVERY-th pick goes instead to the group that has been given fewest chunks, since an estimate may be wrong.
+members alone; one that has outgrown them would wait behind all other groups, for a tail of its own.) Groups of which
+nothing is known take turns, so that no long one is left without a start. Every FAIR_EVERY-th pick goes instead to the
+group that has been given fewest chunks, since an estimate may be wrong.
 
 As in `divided`, a pick that fits nowhere waits, and nothing else is placed before it.
 """
@@ -146,6 +147,8 @@ class ContextScheduler:
             if not group.rest:
                 self._longest.drop(number)
                 self._least_served.drop(number)
+            elif not group.finished:
+                self._longest.put(number, -group.estimate)  # behind the others of which nothing is known
 
     def _served_least(self) -> GroupId | None:
         while (number := self._least_served.first()) is not None:

@@ -12,7 +12,10 @@ LIMIT = 60
 
 
 class Written:
-    """Waiting requests in a list; each pick looks at all of them. Ties: who has had the same key for longer."""
+    """Waiting requests in a list; each pick looks at all of them.
+
+    Ties: who has had the same key for longer; groups of which nobody is finished take turns.
+    """
 
     def __init__(self):
         self.waiting, self.known, self.chunks, self.picks, self.turn = [], {}, {}, 0, 0
@@ -55,6 +58,8 @@ class Written:
         self.waiting.remove(entry)
         self.picks += 1
         self.chunks[group] = self.chunks.get(group, 0) + 1
+        if not entry.speculative and group not in self.finished_groups:
+            self.since[group] = self.tick()
 
     def least_served(self):
         """The first waiting request, its probe apart, of each group that was given fewest chunks."""
@@ -125,7 +130,21 @@ def test_a_member_that_outgrows_its_group_does_not_wait_for_the_end():
             instances.release(0, entry.id)
             buffer.finish_chunk(entry.id, tokens, done=done)
             (scheduler.finished if done else scheduler.push)(entry)
-    assert [entry.id.group for entry in scheduler.upcoming(2)] == [0, 1]
+    assert [entry.id.group for entry in scheduler.upcoming(3)] == [0, 0, 1]
+
+
+def test_groups_of_which_nothing_is_known_take_turns():
+    scheduler, buffer, instances = ContextScheduler(chunk_tokens=20), RequestBuffer(), Instances()
+    instances.add(InstanceUp(instance=0, kv_capacity_tokens=10_000, page_tokens=1, max_running=8))
+    for number in (0, 1):
+        for entry in buffer.add(0, GroupSpec(group=number, prompt_tokens=1, num_samples=4, max_new_tokens=LIMIT)):
+            scheduler.push(entry)
+    picked = []
+    while (placement := scheduler.next(instances)) is not None:
+        picked.append(placement.entry.id.group)
+        instances.reserve(0, placement.entry.id, placement.max_tokens)
+        buffer.start(placement.entry.id, 0)
+    assert picked == [0, 1] * 4
 
 
 def test_nothing_is_kept_of_groups_that_are_done():

@@ -5,13 +5,14 @@ emulation.py  one of them on 16 emulated instances: real engines and tokens, vir
 compare.py    the baseline, divided, context, oracle, grouped drafts, for five seeds
 pipelined.py  ten steps, one ahead of a trainer: HistoPipe against sub-batches that are dealt out
 ranks.py      three real ranks beside three emulated instances
+scale.py      what context reaches of the oracle with few groups and with many, simulated
 decisions.py  decisions per second with a million requests buffered
 picture.py    responses left over time
 """
 
 from pathlib import Path
 
-from sestina.bench.rollout import decisions, pipelined, ranks
+from sestina.bench.rollout import decisions, pipelined, ranks, scale
 from sestina.bench.rollout.compare import Plan, compare, figures_of
 from sestina.bench.rollout.picture import draw
 from sestina.bench.turns import Say
@@ -24,4 +25,10 @@ def measure(say: Say) -> list[Figure]:
     """Take every figure, and draw; raises RunError when scheduling changes a token."""
     outturns = compare(Plan(), say)
     say(f"figure: {draw(outturns, PICTURE)}")
-    return [*figures_of(outturns), *pipelined.figures(say), *ranks.figures(say), *decisions.measure(say)]
+    return [
+        *figures_of(outturns),
+        *scale.figures(say),
+        *pipelined.figures(say),
+        *ranks.figures(say),
+        *decisions.measure(say),
+    ]

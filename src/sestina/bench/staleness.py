@@ -1,8 +1,10 @@
 """`make ablation-staleness`: what bounds of staleness do to learning, with the decoupled objective and without it.
 
-The quickstart, emulated (docs/decisions/0023, 0028), with its own batch, since small minibatches at its learning rate
-unlearn the task whatever the bound. Rollout is faster than the trainer here, so that nearly every sample is as old as
-the bound lets it be. Naive: the ratio is clipped around the policy that sampled (AReaL, table 2).
+The quickstart, emulated (docs/decisions/0023, 0028), in four minibatches a batch as in the paper: with a single one
+the decoupled objective has no clip, since the policy in training is then the proximal one. The learning rate is one at
+which eta = 0 learns the task in four minibatches; the quickstart's own, for one, unlearns it. Rollout is faster than
+the trainer here, so that nearly every sample is as old as the bound lets it be. Naive: the ratio is clipped around the
+policy that sampled (AReaL, table 2).
 """
 
 import statistics
@@ -33,6 +35,8 @@ SETTINGS = (
     'telemetry.wandb="off"',
     "sim.trainer_shares=1",
     "reward.num_workers=1",
+    "algorithm.minibatches=4",
+    "trainer.optimizer.learning_rate=1.0e-4",
 )
 ETAS = (0, 1, 4, 8, 16)
 WAYS = {"decoupled": "recomputed", "naive": "behaviour"}

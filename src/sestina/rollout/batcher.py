@@ -7,9 +7,10 @@ and none is left, the request admitted last gives up its pages and waits again, 
 and SGLang do).
 
 A page is published in the prefix tree as soon as its last token is *planned*: kernels write a layer's KV before they
-read it, so the samples of a group share their prompt even when they are admitted in one step. A request whose page was
-published by another before goes on with that one, whose keys and values are the same (docs/decisions/0003): so those
-that have begun alike share all of it, and each finds its own pages when it comes back.
+read it, so the samples of a group share their prompt even when they are admitted in one step. Where another request has
+published the same page before, a request goes on with that one: so those that have begun alike share all of it, and
+each finds its own later pages when it comes back. What it gives up has the same bits (docs/decisions/0003); where the
+engine is not batch-invariant, they are as near as those of any prefix that is shared.
 """
 
 from collections import deque

@@ -7,7 +7,10 @@ and none is left, the request admitted last gives up its pages and waits again, 
 and SGLang do).
 
 A page is published in the prefix tree as soon as its last token is *planned*: kernels write a layer's KV before they
-read it, so the samples of a group share their prompt even when they are admitted in one step.
+read it, so the samples of a group share their prompt even when they are admitted in one step. Where another request has
+published the same page before, a request goes on with that one: so those that have begun alike share all of it, and
+each finds its own later pages when it comes back. What it gives up has the same bits (docs/decisions/0003); where the
+engine is not batch-invariant, they are as near as those of any prefix that is shared.
 """
 
 from collections import deque
@@ -176,7 +179,7 @@ class Batcher:
         return counts
 
     def _append_page(self, job: Job) -> bool:
-        self._publish(job, int(self.slots.computed[job.slot]))
+        self._share(job)
         page = self.pool.allocate()
         if page is None:
             return False
@@ -188,7 +191,7 @@ class Batcher:
         count = min(self._behind(job), budget)
         if count:
             prefills.append((job, count))
-            self._publish(job, int(self.slots.computed[job.slot]) + count)
+            self._share(job, planned=count)
         return count
 
     def _admit(self, job: Job, now: Seconds) -> bool:
@@ -219,21 +222,40 @@ class Batcher:
         self.running[job.slot] = job
         self._prefilling.append(job)
 
-    def _publish(self, job: Job, computed: int) -> None:
-        """Enter the pages that `computed` tokens fill into the prefix tree."""
-        for i in range(job.num_published, computed // PAGE_TOKENS):
-            self.pool.publish(job.pages[i], job.pages[i - 1] if i else None, self.slots.page_tokens(job.slot, i))
+    def _share(self, job: Job, planned: int = 0) -> None:
+        """Publish pages of a request that goes on, whose row then names the pages that it holds."""
+        first = job.num_published
+        self._publish(job, planned)
+        self.slots.block_tables[job.slot, first : job.num_published] = job.pages[first : job.num_published]
+
+    def _publish(self, job: Job, planned: int = 0) -> None:
+        """Enter pages into the prefix tree: those that the computed tokens fill, and `planned` further ones will.
+
+        A copy is exchanged once it is full: what is planned would be written to a page that others read.
+        """
+        computed = int(self.slots.computed[job.slot])
+        for i in range(job.num_published, (computed + planned) // PAGE_TOKENS):
+            page, parent = job.pages[i], job.pages[i - 1] if i else None
+            standing = self.pool.publish(page, parent, self.slots.page_tokens(job.slot, i))
+            if standing != page:
+                if computed < (i + 1) * PAGE_TOKENS:
+                    return
+                self.pool.exchange(page, standing)
+                job.pages[i] = standing
             job.num_published = i + 1
 
     def _leave(self, job: Job) -> Job:
-        """Free row and pages of a running request, keeping its tokens in `known`."""
+        """Free row and pages of a running request, keeping its tokens in `known`.
+
+        Its row still names the pages that its last step wrote to: what a draft tree left there has yet to be moved.
+        """
         table, slot = self.slots, job.slot
         length = int(table.length[slot])
         job.known = table.tokens[slot, :length].copy()
         job.logprobs = table.logprobs[slot, job.base : length].copy()
         job.drafted_tokens += int(table.drafted[slot])
         job.accepted_tokens += int(table.accepted[slot])
-        self._publish(job, int(table.computed[slot]))
+        self._publish(job)
         self.pool.release(job.pages)
         del self.running[slot]
         self._decoding = self._decoding[self._decoding != slot]

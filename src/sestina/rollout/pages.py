@@ -5,7 +5,11 @@ page, so a path from the root spells a prefix. A page is *held* by the requests 
 stays *idle* in the tree, still able to serve a prefix, until its room is needed (least recently released first).
 Requests release whole paths from the tail up, so a parent is never evicted before its children.
 
-    free -> held (allocate) -> in the tree (publish) -> idle (release) -> held (match) | free (allocate evicts)
+A page that is held and not in the tree is *private* to its request. A full one is a copy where its tokens stand in the
+tree already, which `publish` says; its request then exchanges it, and all that follows stays on one path for all.
+
+    free -> private (allocate) -> in the tree (publish) -> idle (release) -> held (match) | free (allocate evicts)
+                        a copy -> free, and the page in the tree held in its place (exchange)
 """
 
 from collections import OrderedDict
@@ -42,7 +46,8 @@ class PagePool:
         >>> pool = PagePool(num_pages=2)
         >>> page = pool.allocate()
         >>> tokens = np.arange(PAGE_TOKENS, dtype=np.int32)
-        >>> pool.publish(page, None, tokens)
+        >>> pool.publish(page, None, tokens) == page
+        True
         >>> pool.release([page])
         >>> pool.match(tokens) == [page]
         True
@@ -85,18 +90,25 @@ class PagePool:
             node = self._nodes[page]
         return pages
 
-    def publish(self, page: int, parent: int | None, tokens: TokenArray) -> None:
-        """Enter a held, full page into the tree below `parent` (None: at the root).
+    def publish(self, page: int, parent: int | None, tokens: TokenArray) -> int:
+        """Enter a private, full page into the tree below `parent` (None: at the root), unless its tokens stand there.
 
-        A page stays private when its parent is private or the same tokens already stand there: its content is then a
-        copy.
+        Returns the page that then stands there. A page below one that is not in the tree stays private.
         """
-        node = self._nodes.get(_ROOT if parent is None else parent)
+        above = _ROOT if parent is None else parent
+        node = self._nodes.get(above)
+        if node is None:
+            return page
         key = tokens.tobytes()
-        if node is None or key in node.children:
-            return
-        node.children[key] = page
-        self._nodes[page] = _Node(_ROOT if parent is None else parent, key)
+        standing = node.children.setdefault(key, page)
+        if standing == page:
+            self._nodes[page] = _Node(above, key)
+        return standing
+
+    def exchange(self, copy: int, standing: int) -> None:
+        """Hold a page of the tree in place of a private copy of it, which becomes free."""
+        self._hold(standing)
+        self.release([copy])
 
     def release(self, pages: Sequence[int]) -> None:
         """Give back one hold on each page of a request's path, listed from the root down."""

@@ -8,6 +8,7 @@ from transformers import Qwen2ForCausalLM
 from sestina.core.errors import EngineError, ModelError
 from sestina.core.ids import RequestId
 from sestina.models.weights import write_model
+from sestina.rollout.pages import PAGE_TOKENS, PagePool
 from tests.conftest import lively_weights, make_shape
 from tests.unit.rollout.helpers import NOTHING, finish, finish_in_chunks, make_engine, make_requests, outputs, same
 
@@ -114,6 +115,40 @@ def test_a_chunk_resumed_on_its_engine_finds_its_cache(shape, weights):
     known = len(request.prompt) + 50
     assert second.cached_tokens == (known - 1) // 16 * 16
     assert second.prefilled_tokens == known - second.cached_tokens
+
+
+def test_chunks_of_responses_that_have_begun_alike_find_their_cache(shape, weights):
+    """The last page of a prompt that fills it is computed by each: the token after it is drawn from there."""
+    prompt = np.arange(2, 34, dtype=np.int32)
+    requests = [
+        dataclasses.replace(r, prompt=prompt) for r in make_requests(shape, groups=1, samples=4, max_new_tokens=90)
+    ]
+    whole = outputs(finish(make_engine(shape, weights, stop_token=-1), requests))
+    engine = make_engine(shape, weights, stop_token=-1)
+    said = dict.fromkeys(whole, NOTHING)
+    for start in range(0, 90, 30):
+        chunks = [dataclasses.replace(r, generated=said[r.id], max_tokens=30) for r in requests]
+        for id, result in finish(engine, chunks).items():
+            said[id] = np.concatenate([said[id], result.tokens])
+            assert result.prefilled_tokens <= PAGE_TOKENS or not start
+    assert len({tokens.tobytes() for tokens in said.values()}) == 4
+    assert all(np.array_equal(said[id], tokens) for id, (tokens, _) in whole.items())
+
+
+def test_a_page_is_exchanged_for_one_of_the_same_bits(shape, weights, monkeypatch):
+    """One response comes with half of what the others decode beside it, and computes that a few tokens at a time."""
+    first, *others = make_requests(shape, groups=1, samples=3, max_new_tokens=90, temperature=0.0)
+    begun = finish(make_engine(shape, weights, stop_token=-1), [dataclasses.replace(first, max_tokens=40)])[first.id]
+    engine, same_bits = make_engine(shape, weights, stop_token=-1, max_step_tokens=7), []
+
+    def exchange(copy, standing):
+        same_bits.append(np.array_equal(*engine._model.read_pages([copy, standing])))
+        PagePool.exchange(engine._pool, copy, standing)
+
+    monkeypatch.setattr(engine._pool, "exchange", exchange)
+    finish(engine, [dataclasses.replace(first, generated=begun.tokens), *others])
+    assert len(same_bits) > 5
+    assert all(same_bits)
 
 
 def test_finish_reasons_and_limits(shape, weights):

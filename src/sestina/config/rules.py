@@ -118,10 +118,10 @@ def _mean_is_below_the_longest(mean: int | None, longest: int) -> str | None:
     return f"below {longest}, or null" if mean is not None and mean >= longest else None
 
 
-def _compares_models(compare: tuple[str, ...], world: str) -> str | None:
+def _compares_models(compare: tuple[str, ...], world: str, mode: str) -> str | None:
     if compare and world != "simulated":
         return "[]: only the world 'simulated' compares schedulers"
-    if "histopipe" in compare:
+    if "histopipe" in compare and mode != "pipelined":
         return "others than 'histopipe', which balances over two steps of run.mode 'pipelined'"
     return "each scheduler once" if len(set(compare)) < len(compare) else None
 
@@ -156,6 +156,14 @@ def _trains_for_real(shares: int, world: str) -> str | None:
 
 def _ahead_by_what_is_given(shares: int, mode: str) -> str | None:
     return "0: in run.mode 'pipelined' a training step takes sim.train_s" if shares and mode == "pipelined" else None
+
+
+def _training_is_modelled(train_s: float, world: str) -> str | None:
+    return "0: what training takes there comes from the cost model" if train_s and world == "simulated" else None
+
+
+def _seen_in_an_epoch(seen_before: bool, epoch_steps: int) -> str | None:
+    return "false, or sim.workload.epoch_steps of 1 or more" if seen_before and not epoch_steps else None
 
 
 def _one_rank_is_shared(num_ranks: int, shares: int) -> str | None:
@@ -290,7 +298,7 @@ RULES = (
     Rule(needs=("rollout.kv_pool.device", "rollout.kv_pool.protocol"), check=_device_of_rdma),
     Rule(needs=("sim.world", f"{_ENGINE}.kind"), check=_world_has_engines),
     Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
-    Rule(needs=("sim.compare", "sim.world"), check=_compares_models),
+    Rule(needs=("sim.compare", "sim.world", "run.mode"), check=_compares_models),
     Rule(needs=("sim.advise", "sim.world", "sim.compare"), check=_advises_by_models),
     Rule(needs=("sim.advise", "cluster.gpus"), check=_advises_on_gpus),
     Rule(needs=("sim.controller", "sim.world"), check=_controller_is_free),
@@ -299,6 +307,8 @@ RULES = (
     Rule(needs=("run.mode", "sim.trainer_shares", "sim.world"), check=_ahead_of_a_trainer),
     Rule(needs=("sim.trainer_shares", "run.mode"), check=_ahead_by_what_is_given),
     Rule(needs=("sim.trainer_shares", "sim.world"), check=_trains_for_real),
+    Rule(needs=("sim.train_s", "sim.world"), check=_training_is_modelled),
+    Rule(needs=("sim.workload.seen_before", "sim.workload.epoch_steps"), check=_seen_in_an_epoch),
     Rule(needs=("trainer.num_ranks", "sim.trainer_shares"), check=_one_rank_is_shared),
     Rule(needs=("draft.servers", "draft.source"), check=_servers_need_groups),
     Rule(needs=("draft.paths", "draft.source"), check=_a_chain),

@@ -1,4 +1,4 @@
-"""A system's iterations on a task, in the mean."""
+"""What rollouts of a system on a world come to, in the mean."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

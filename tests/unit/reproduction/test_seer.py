@@ -7,10 +7,10 @@ from sestina.core.errors import ConfigError
 from sestina.policies.events import BatchOffered, GroupSpec, InstanceUp
 from sestina.policies.group import EvenScheduler
 from sestina.policies.planner import RolloutPlanner
-from sestina.reproduction.seer.cells import Reproduced, cells_of
 from sestina.reproduction.rollouts import Outcome, mean, rolled_out
-from sestina.reproduction.spread import spread_of
+from sestina.reproduction.seer.cells import Reproduced, cells_of
 from sestina.reproduction.seer.tasks import TASKS, WITHIN, world_of_task
+from sestina.reproduction.spread import spread_of
 from sestina.simulator.lengths import correlated_lengths
 from sestina.simulator.world import world_of
 

@@ -104,6 +104,7 @@ def test_offers_bring_the_lengths_of_the_last_epoch(ranked):
         assert offer.beta == 1.1
     prompts = [row["prompt_id"] for row in read_requests(ranked.dir).to_pylist()]
     assert prompts[: EPOCH * BATCH] == prompts[EPOCH * BATCH : 2 * EPOCH * BATCH]
+    assert lengths_at(ranked, 1) != lengths_at(ranked, 1 + EPOCH), "with responses of their own"
 
 
 def test_the_first_epoch_has_no_history_and_says_so(tmp_path, caplog):

@@ -22,6 +22,7 @@ from sestina.telemetry.journal import read_journal
 from sestina.telemetry.metrics import read_metrics
 from sestina.telemetry.replay import replay
 from sestina.telemetry.traces import read_chunks, read_requests
+from tests.unit.simulator.test_ahead import series_of
 from tests.unit.simulator.test_fluid import chunk, instance
 from tests.unit.simulator.test_simulated import config_of, refusal
 
@@ -45,10 +46,6 @@ def ahead(folder, *changes, argv=ARGV):
     config = config_of(folder, *SIZES, *changes, argv=argv)
     simulate(config, Console(quiet=True))
     return config
-
-
-def series_of(config, name):
-    return [line.values[name] for line in read_metrics(config.dir)]
 
 
 def offers_of(config):

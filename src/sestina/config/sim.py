@@ -77,6 +77,10 @@ class DrawnConfig:
     """The mean of a step over that of the one before."""
     prompt_tokens: Count | None
     """Of every prompt; null: half of data.max_prompt_tokens."""
+    epoch_steps: CountOrNone
+    """Steps after which the same prompts come again, in the same order; 0: none ever does."""
+    seen_before: bool
+    """Whether the prompts have been through an epoch before the first step."""
     seed: Seed
 
 

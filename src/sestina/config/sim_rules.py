@@ -12,10 +12,10 @@ def _world_is_one_process(world: str, _layout: str) -> str | None:
     return "cluster null (cluster=none): an emulation is one process" if world == "emulated" else None
 
 
-def _compares_models(compare: tuple[str, ...], world: str) -> str | None:
+def _compares_models(compare: tuple[str, ...], world: str, mode: str) -> str | None:
     if compare and world != "simulated":
         return "[]: only the world 'simulated' compares schedulers"
-    if "histopipe" in compare:
+    if "histopipe" in compare and mode != "pipelined":
         return "others than 'histopipe', which balances over two steps of run.mode 'pipelined'"
     return "each scheduler once" if len(set(compare)) < len(compare) else None
 
@@ -52,6 +52,14 @@ def _ahead_by_what_is_given(shares: int, mode: str) -> str | None:
     return "0: in run.mode 'pipelined' a training step takes sim.train_s" if shares and mode == "pipelined" else None
 
 
+def _training_is_modelled(train_s: float, world: str) -> str | None:
+    return "0: what training takes there comes from the cost model" if train_s and world == "simulated" else None
+
+
+def _seen_in_an_epoch(seen_before: bool, epoch_steps: int) -> str | None:
+    return "false, or sim.workload.epoch_steps of 1 or more" if seen_before and not epoch_steps else None
+
+
 def _one_rank_is_shared(num_ranks: int, shares: int) -> str | None:
     return "1: the emulated trainer is one rank" if shares and num_ranks > 1 else None
 
@@ -59,7 +67,7 @@ def _one_rank_is_shared(num_ranks: int, shares: int) -> str | None:
 SIM_RULES = (
     Rule(needs=("sim.world", "rollout.engine.kind"), check=_world_has_engines),
     Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
-    Rule(needs=("sim.compare", "sim.world"), check=_compares_models),
+    Rule(needs=("sim.compare", "sim.world", "run.mode"), check=_compares_models),
     Rule(needs=("sim.advise", "sim.world", "sim.compare"), check=_advises_by_models),
     Rule(needs=("sim.advise", "cluster.gpus"), check=_advises_on_gpus),
     Rule(needs=("sim.controller", "sim.world"), check=_controller_is_free),
@@ -67,5 +75,7 @@ SIM_RULES = (
     Rule(needs=("run.mode", "sim.trainer_shares", "sim.world"), check=_ahead_of_a_trainer),
     Rule(needs=("sim.trainer_shares", "run.mode"), check=_ahead_by_what_is_given),
     Rule(needs=("sim.trainer_shares", "sim.world"), check=_trains_for_real),
+    Rule(needs=("sim.train_s", "sim.world"), check=_training_is_modelled),
+    Rule(needs=("sim.workload.seen_before", "sim.workload.epoch_steps"), check=_seen_in_an_epoch),
     Rule(needs=("trainer.num_ranks", "sim.trainer_shares"), check=_one_rank_is_shared),
 )

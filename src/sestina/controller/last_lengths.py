@@ -3,13 +3,23 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Protocol
 
 from sestina.config.run import RunConfig
-from sestina.controller.sample import Sample
+from sestina.controller.ledger import Drawn
 from sestina.core.errors import DataError
 from sestina.data.prompt import Prompt
 from sestina.policies.histopipe.migration import growth_bound
 from sestina.telemetry.lengths import read_answers
+
+
+class Answering(Drawn, Protocol):
+    """A response to a prompt that comes again."""
+
+    @property
+    def prompt_id(self) -> str:
+        """By which the prompt is known again."""
+        ...
 
 
 class LastLengths:
@@ -24,18 +34,18 @@ class LastLengths:
     def __len__(self) -> int:
         return len(self._lengths)
 
-    def record(self, samples: Sequence[Sample]) -> None:
+    def record(self, samples: Sequence[Answering]) -> None:
         """Take in a batch, ordered by group."""
         for _, group in groupby(samples, key=lambda sample: sample.id.group):
             answers = list(group)
-            prompt, lengths = answers[0].prompt.id, tuple(sample.num_tokens for sample in answers)
+            prompt, lengths = answers[0].prompt_id, tuple(sample.num_tokens for sample in answers)
             if before := self._lengths.get(prompt):
                 self._growth[prompt] = (sum(lengths) / len(lengths)) / max(1.0, sum(before) / len(before))
             self._lengths[prompt] = lengths
 
-    def of(self, prompts: Iterable[Prompt]) -> tuple[tuple[int, ...], ...]:
+    def of(self, prompt_ids: Iterable[str]) -> tuple[tuple[int, ...], ...]:
         """Return the lengths of each; none for a prompt that has not been rolled out."""
-        return tuple(self._lengths.get(prompt.id, ()) for prompt in prompts)
+        return tuple(self._lengths.get(prompt, ()) for prompt in prompt_ids)
 
     @property
     def beta(self) -> float:

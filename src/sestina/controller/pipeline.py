@@ -9,11 +9,12 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from sestina.config.run import RunConfig
 from sestina.controller.driver import RolloutDriver
 from sestina.controller.feed import Feed
-from sestina.controller.last_lengths import LastLengths
+from sestina.controller.last_lengths import Answering, LastLengths
 from sestina.controller.ledger import Tally, ages, num_tokens
 from sestina.controller.offer import Offer
 from sestina.controller.sample import Sample
@@ -24,6 +25,7 @@ from sestina.controller.unfinished import KeptSample, keep
 from sestina.core.ids import RequestId
 from sestina.core.units import Seconds, Version
 from sestina.policies.one_step_off import OneStepOff
+from sestina.telemetry.traces import ChunkRow
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +117,7 @@ class Pipeline:
             offer = self._feed.of_step(step)
             offer = replace(
                 offer,
-                histories=self._lengths.of(prompt for _, prompt in offer.groups),
+                histories=self._lengths.of(prompt.id for _, prompt in offer.groups),
                 beta=self._lengths.beta,
                 version=self._driver.version,
                 train_s=self._train_s,
@@ -142,9 +144,18 @@ class Pipeline:
         return samples
 
 
-def pipeline_metrics(samples: Sequence[Sample], version: Version) -> dict[str, float]:
+class Placed(Answering, Protocol):
+    """A response, and where its chunks ran."""
+
+    @property
+    def chunks(self) -> Sequence[ChunkRow]:
+        """In order."""
+        ...
+
+
+def pipeline_metrics(samples: Sequence[Placed], version: Version) -> dict[str, float]:
     """Return a batch's ages and migrations; raises AssertionError when a token is more than one version old."""
-    oldest = min(int(sample.versions.min()) for sample in samples)
+    oldest = min(span.version for sample in samples for span in sample.spans)
     assert 0 <= version - oldest <= 1, f"tokens of version {oldest} in a batch that version {version} is trained on"
     ways = [{chunk.reason for chunk in sample.chunks} for sample in samples]
     intra, inter = (sum(way in reasons for reasons in ways) for way in ("intra-step", "inter-step"))

@@ -49,6 +49,11 @@ class Sample:
     _dispatched: tuple[Dispatch, Seconds] | None = None
 
     @property
+    def prompt_id(self) -> str:
+        """By which its prompt is known again."""
+        return self.prompt.id
+
+    @property
     def tokens(self) -> TokenArray:
         """[response tokens] so far, observed ones included."""
         return woven([part.tokens for part in self.parts], self.observations, lambda seen: seen.tokens, _NO_TOKENS)
@@ -212,7 +217,7 @@ class Sample:
             step=self.step,
             group=self.id.group,
             sample=self.id.sample,
-            prompt_id=self.prompt.id,
+            prompt_id=self.prompt_id,
             evaluation=self.id.group >= EVAL_GROUPS,
             prompt_tokens=len(self.prompt.tokens),
             response_tokens=self.num_tokens,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import sestina.reproduction.efficientrollout.cells as efficientrollout
+import sestina.reproduction.rhymerl.cells as rhymerl
 import sestina.reproduction.seer.cells as seer
 from sestina.reproduction import areal
 from sestina.reproduction.cell import Cell
@@ -13,6 +14,7 @@ Say: TypeAlias = Callable[[str], None]
 PAPERS: Mapping[str, Callable[[Say], list[Cell]]] = {
     "areal": areal.cells,
     "efficientrollout": efficientrollout.cells,
+    "rhymerl": rhymerl.cells,
     "seer": seer.cells,
 }
 

@@ -3,6 +3,7 @@
 agenda.py      what happens next, in order of virtual time
 scoring.py     rewards, and the workers that a real run would have waited for
 run.py         a whole run: config.yaml, metrics, journal, traces, figure
+pipeline.py    a step rolled out while a trainer with a clock of its own takes the one before
 
 Emulated: real engines and tokens.
 clock.py       time that passes only while something works, by as much as that really took
@@ -11,7 +12,7 @@ inline.py      what a thread beside an engine does, on that clock too
 emulated.py    the driver
 trainer.py     a real trainer, whose time is shared out
 training.py    the loop: batch, step, weights, evaluation
-pipeline.py    the loop where a step is rolled out while the one before trains
+emulated_pipeline.py  the loop where a step is rolled out while the one before trains
 
 Simulated: neither, and times from a cost model.
 cost/          what engines, trainers and links take
@@ -23,6 +24,7 @@ fluid.py, progress.py  an instance that advances in closed form
 feed.py        what is offered to the planner
 simulated.py   the driver
 ahead.py       the loop where rollout goes on while the trainer works
+step_ahead.py  the loop where it does so for one step, ranked by the last epoch
 world.py, hardware.py  all of it from a configuration
 rollouts.py, outcome.py, compare.py            one scheduler's steps; metrics; schedulers side by side
 prediction.py  a few steps of a run, and only their means

@@ -4,8 +4,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from sestina.core.ids import GroupId, RequestId
-from sestina.core.units import Seconds
-from sestina.policies.events import GroupSpec
+from sestina.core.units import Seconds, Version
+from sestina.policies.events import BatchOffered, GroupSpec
 from sestina.simulator.response import Response
 from sestina.simulator.workload import SimulatedGroup, Workload
 
@@ -17,6 +17,12 @@ class SimulatedOffer:
     step: int
     groups: tuple[tuple[GroupId, SimulatedGroup], ...]
     max_new_tokens: int
+    histories: tuple[tuple[int, ...], ...] = ()
+    """Lengths of what each group's prompt was answered in the last epoch; empty: of none."""
+    beta: float = 1.0
+    """As in `BatchOffered`, as are the following."""
+    version: Version | None = None
+    train_s: Seconds = 0.0
 
     def responses(self, now: Seconds) -> list[Response]:
         """Return its responses, ordered by (group, sample), none of them begun."""
@@ -24,18 +30,30 @@ class SimulatedOffer:
             Response(
                 id=RequestId(number, sample),
                 step=self.step,
+                prompt_id=group.prompt_id,
                 prompt_tokens=group.prompt_tokens,
                 length=length,
                 limit=self.max_new_tokens,
                 reward_s=reward_s,
                 offered_s=now,
+                least_version=self.version,
             )
             for number, group in self.groups
             for sample, (length, reward_s) in enumerate(zip(group.lengths, group.rewards_s, strict=True))
         ]
 
-    def specs(self, *, tell_lengths: bool) -> tuple[GroupSpec, ...]:
-        """Return the groups as the planner is told of them."""
+    def event(self, batch: int, *, tell_lengths: bool) -> BatchOffered:
+        """Return what the planner is told of it."""
+        return BatchOffered(
+            batch=batch,
+            groups=self._specs(tell_lengths=tell_lengths),
+            version=self.version,
+            train_s=self.train_s,
+            beta=self.beta,
+        )
+
+    def _specs(self, *, tell_lengths: bool) -> tuple[GroupSpec, ...]:
+        histories = self.histories or ((),) * len(self.groups)
         return tuple(
             GroupSpec(
                 group=number,
@@ -43,8 +61,9 @@ class SimulatedOffer:
                 num_samples=len(group.lengths),
                 max_new_tokens=self.max_new_tokens,
                 lengths=group.lengths if tell_lengths else (),
+                history=history,
             )
-            for number, group in self.groups
+            for (number, group), history in zip(self.groups, histories, strict=True)
         )
 
 

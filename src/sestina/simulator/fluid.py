@@ -154,6 +154,12 @@ class FluidInstance:
         """Weights lie at the door; `settle` takes them."""
         self._weights = _Weights(version, takes_s)
 
+    def ask(self, version: Version, takes_s: Seconds) -> None:
+        """A chunk comes that is of weights of a version, or newer ones; `settle` loads them if it has older ones."""
+        newest = self.version if self._weights is None else self._weights.version
+        if version > newest:
+            self.update(version, takes_s)
+
     def settle(self, now: Seconds) -> Seconds | None:
         """Take in what has come by `now`, at the first boundary from then on.
 

@@ -23,14 +23,17 @@ def correlated_lengths(
     between: float,
     within: float,
     seed: int,
+    epoch: int = 0,
 ) -> LengthArray:
     """Return [num_groups, group_size] tokens, from 1 to `max_tokens`, whose mean is about `mean_tokens`.
 
-    `between` and `within` are deviations of the logarithm.
+    `between` and `within` are deviations of the logarithm. In another epoch the same groups have what is between them,
+    and responses of their own.
     """
     rng = np.random.default_rng(seed)
     drawn = rng.lognormal(0.0, between, (num_groups, 1))
-    drawn = drawn * rng.lognormal(0.0, within, (num_groups, group_size))
+    again = np.random.default_rng([seed, epoch]) if epoch else rng
+    drawn = drawn * again.lognormal(0.0, within, (num_groups, group_size))
     scale = 1.0
     for _ in range(_ROUNDS):
         scale *= mean_tokens / np.clip(scale * drawn, 1, max_tokens).mean()

@@ -49,7 +49,7 @@ def finished_after(responses: Sequence[Response]) -> list[Seconds]:
 
 def _rollout(responses: Sequence[Response]) -> dict[str, float]:
     lengths = np.array([response.generated_tokens for response in responses])
-    chunks = [row for response in responses for row in response.rows]
+    chunks = [row for response in responses for row in response.chunks]
     finished = finished_after(responses)
     tokens, accepted = int(lengths.sum()), sum(row.accepted_tokens for row in chunks)
     values = {

@@ -15,7 +15,10 @@ from sestina.simulator.rollouts import roll_out
 from sestina.simulator.world import World
 
 _ROUNDS = 3
-"""Times eta + 2 steps, simulated where steps overlap: the first ones get ahead, the last have nothing left to begin."""
+"""Times eta + 2 steps, simulated where steps overlap: the first ones get ahead, the last have nothing left to begin.
+
+Pipelined, eta is 1.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,8 @@ class Prediction:
 
 def shortened(config: RunConfig) -> RunConfig:
     """Return a run of no more steps than a prediction simulates: one, where each is like the others."""
-    ahead = _ROUNDS * (config.async_.max_staleness + 2)
+    staleness = config.async_.max_staleness if config.run.mode == "async" else 1
+    ahead = _ROUNDS * (staleness + 2)
     steps = 1 if config.run.mode == "sync" else min(ahead, config.run.steps)
     run, telemetry = dataclasses.replace(config.run, steps=steps), dataclasses.replace(config.telemetry, wandb="off")
     return dataclasses.replace(config, run=run, telemetry=telemetry)
@@ -49,7 +53,7 @@ def predict(world: World) -> Prediction:
     """
     with TemporaryDirectory(prefix="sestina-prediction-") as folder:
         rollouts = roll_out(world, world.config.rollout.scheduler, Path(folder), Console(quiet=True))
-    steps = _middle(rollouts.steps) if world.mixed else rollouts.steps
+    steps = _middle(rollouts.steps) if world.overlaps else rollouts.steps
     tokens = _mean(rollouts.steps, "perf/rollout_tokens")
     longer = tokens / _mean(steps, "perf/rollout_tokens")
     rollout_s, train_s = (longer * _mean(steps, f"perf/{part}_s") for part in ("rollout", "train"))
@@ -60,7 +64,7 @@ def predict(world: World) -> Prediction:
     return Prediction(
         step_s=step_s,
         rollout_s=rollout_s,
-        tail_s=None if world.mixed else fmean(tails_s),
+        tail_s=None if world.overlaps else fmean(tails_s),
         train_s=train_s,
         weights_s=weights_s,
         tokens_per_s=tokens / step_s,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from sestina.core.ids import RequestId
 from sestina.core.records import VersionSpan
-from sestina.core.units import InstanceId, Seconds
+from sestina.core.units import InstanceId, Seconds, Version
 from sestina.policies.events import Dispatch
 from sestina.simulator.chunk import Chunk
 from sestina.telemetry.traces import ChunkRow, RequestRow
@@ -16,15 +16,18 @@ class Response:
 
     id: RequestId
     step: int
+    prompt_id: str
     prompt_tokens: int
     length: int
     """Tokens, known from the start; the planner is not told."""
     limit: int
     reward_s: Seconds
     offered_s: Seconds
+    least_version: Version | None = None
+    """Weights that draw it, or newer ones; None: those that are there."""
     generated_tokens: int = 0
     dispatched: tuple[Dispatch, Chunk, Seconds] | None = None
-    rows: list[ChunkRow] = field(default_factory=list[ChunkRow])
+    chunks: list[ChunkRow] = field(default_factory=list[ChunkRow])
     spans: list[VersionSpan] = field(default_factory=list[VersionSpan])
     """Which weights drew which tokens, so far."""
     rewarded_s: Seconds = 0.0
@@ -39,7 +42,7 @@ class Response:
     @property
     def interruptions(self) -> int:
         """How often its weights, or what becomes of its cache, changed in the middle of a chunk."""
-        return len(self.spans) - len(self.rows)
+        return len(self.spans) - len(self.chunks)
 
     @property
     def finish(self) -> str:
@@ -49,7 +52,7 @@ class Response:
     @property
     def finished_s(self) -> Seconds:
         """When its last token was known."""
-        return self.rows[-1].finished_s
+        return self.chunks[-1].finished_s
 
     def start(self, dispatch: Dispatch, class_number: int, now: Seconds) -> Chunk:
         """A chunk leaves for an instance; returns it."""
@@ -73,12 +76,12 @@ class Response:
         self.dispatched = None
         self.generated_tokens += chunk.tokens
         self.spans += chunk.spans
-        self.rows.append(
+        self.chunks.append(
             ChunkRow(
                 step=self.step,
                 group=self.id.group,
                 sample=self.id.sample,
-                chunk=len(self.rows),
+                chunk=len(self.chunks),
                 instance=instance,
                 reason=dispatch.reason,
                 budget_tokens=dispatch.max_tokens,
@@ -105,7 +108,7 @@ class Response:
     def count_as(self, step: int) -> None:
         """Count as a response of this step, with all its chunks."""
         self.step = step
-        self.rows = [replace(row, step=step) for row in self.rows]
+        self.chunks = [replace(row, step=step) for row in self.chunks]
 
     def row(self) -> RequestRow:
         """Return the finished response as the traces want it; nothing was scored, so there is no reward."""
@@ -113,11 +116,11 @@ class Response:
             step=self.step,
             group=self.id.group,
             sample=self.id.sample,
-            prompt_id=str(self.id.group),
+            prompt_id=self.prompt_id,
             evaluation=False,
             prompt_tokens=self.prompt_tokens,
             response_tokens=self.generated_tokens,
-            num_chunks=len(self.rows),
+            num_chunks=len(self.chunks),
             finish=self.finish,
             reward=None,
             reward_error="simulated: no response was scored",
@@ -125,10 +128,10 @@ class Response:
             first_version=self.spans[0].version,
             last_version=self.spans[-1].version,
             offered_s=self.offered_s,
-            started_s=self.rows[0].started_s,
+            started_s=self.chunks[0].started_s,
             finished_s=self.finished_s,
             rewarded_s=self.rewarded_s,
-            preemptions=sum(row.preemptions for row in self.rows),
-            prefilled_tokens=sum(row.prefilled_tokens for row in self.rows),
-            cached_tokens=sum(row.cached_tokens for row in self.rows),
+            preemptions=sum(row.preemptions for row in self.chunks),
+            prefilled_tokens=sum(row.prefilled_tokens for row in self.chunks),
+            cached_tokens=sum(row.cached_tokens for row in self.chunks),
         )

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from rich.console import Console
 
@@ -24,6 +24,7 @@ from sestina.simulator.outcome import Spans, finished_after, step_metrics
 from sestina.simulator.response import Response
 from sestina.simulator.resume import Resume
 from sestina.simulator.simulated import SimulatedDriver
+from sestina.simulator.step_ahead import StepAheadRun
 from sestina.simulator.world import World
 from sestina.telemetry.journal import Journal
 from sestina.telemetry.metrics import MetricsWriter
@@ -63,6 +64,7 @@ def driver_of(
         resume=resume,
         num_workers=world.config.reward.num_workers,
         tell_lengths=scheduler == "oracle",
+        load_s=world.load_s,
     )
 
 
@@ -70,6 +72,7 @@ def roll_out(world: World, scheduler: SchedulerKind, folder: Path, console: Cons
     """Simulate every step; leaves configuration, metrics, journal and traces in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     config = _config(world.config, scheduler, folder)
+    world = dataclasses.replace(world, config=config)
     write_resolved(config, folder / CONFIG)
     lines: list[dict[str, float]] = []
     responses: list[Response] = []
@@ -82,7 +85,7 @@ def roll_out(world: World, scheduler: SchedulerKind, folder: Path, console: Cons
         for step in range(1, config.run.steps + 1):
             responses, values = step_of(step)
             lines.append(values)
-            rows = [row for response in responses for row in response.rows]
+            rows = [row for response in responses for row in response.chunks]
             write_step(folder, step, [response.row() for response in responses], rows)
             metrics.log(step, values)
             console.print(_line(world, scheduler, step, values))
@@ -91,7 +94,15 @@ def roll_out(world: World, scheduler: SchedulerKind, folder: Path, console: Cons
 
 def steps_of(world: World, driver: SimulatedDriver) -> TakeStep:
     """Return what takes a run's steps, in order."""
-    return AheadRun(world, driver).take_step if world.mixed else partial(take_step, world, driver)
+    match world.config.run.mode:
+        case "async":
+            return AheadRun(world, driver).take_step
+        case "pipelined":
+            return StepAheadRun(world, driver).take_step
+        case "sync":
+            return partial(take_step, world, driver)
+        case _:
+            assert_never(world.config.run.mode)
 
 
 def take_step(world: World, driver: SimulatedDriver, step: int) -> tuple[list[Response], dict[str, float]]:
@@ -110,7 +121,7 @@ def take_step(world: World, driver: SimulatedDriver, step: int) -> tuple[list[Re
 
 
 def _line(world: World, scheduler: SchedulerKind, step: int, values: dict[str, float]) -> str:
-    span = "step" if world.mixed else "rollout"
+    span = "step" if world.overlaps else "rollout"
     return (
         f"{scheduler}, step {step}: {span} {values[f'perf/{span}_s']:,.1f} s, "
         f"{values['perf/tokens_per_s']:,.0f} tokens/s ({values['perf/simulation_s']:.1f} s here)"

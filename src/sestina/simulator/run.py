@@ -37,9 +37,9 @@ from sestina.simulator.advice.table import ADVICE
 from sestina.simulator.clock import VirtualClock, nothing_takes_time
 from sestina.simulator.compare import PICTURE, TABLE, draw_finished, table_of, write_table
 from sestina.simulator.emulated import EmulatedDriver
+from sestina.simulator.emulated_pipeline import pipelined_steps
 from sestina.simulator.inline import Inline
 from sestina.simulator.instance import EmulatedInstance
-from sestina.simulator.pipeline import pipelined_steps
 from sestina.simulator.rollouts import roll_out
 from sestina.simulator.scoring import Score
 from sestina.simulator.trainer import EmulatedTrainer

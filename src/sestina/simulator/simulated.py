@@ -14,7 +14,6 @@ from sestina.core.errors import RunError
 from sestina.core.ids import GroupId, RequestId
 from sestina.core.units import InstanceId, Seconds, Version
 from sestina.policies.events import (
-    BatchOffered,
     ChunkFinished,
     Command,
     Dispatch,
@@ -62,14 +61,18 @@ class SimulatedDriver:
         resume: Resume,
         num_workers: int,
         tell_lengths: bool,
+        load_s: Seconds = 0.0,
     ) -> None:
-        """`tell_lengths`: the planner knows how long responses will be, as the oracle does."""
+        """`tell_lengths`: the planner knows how long responses will be, as the oracle does.
+
+        `load_s`: what an instance takes to load weights that lie in its host's memory.
+        """
         self._planner = planner
         self._instances = {instance.id: instance for instance in instances}
         self._journal = journal
         self._drafting, self._resume = drafting, resume
         self._workers = Workers(num_workers)
-        self._tell_lengths = tell_lengths
+        self._tell_lengths, self._load_s = tell_lengths, load_s
         self._agenda = Agenda()
         self.now_s: Seconds = 0.0
         """The world's time."""
@@ -130,7 +133,7 @@ class SimulatedDriver:
         self._num_batches += 1
         batch = SimulatedBatch(samples=list(responses.values()), on_release=on_release)
         self._batches[self._num_batches] = batch
-        self._tell(BatchOffered(batch=self._num_batches, groups=offer.specs(tell_lengths=self._tell_lengths)))
+        self._tell(offer.event(self._num_batches, tell_lengths=self._tell_lengths))
         return batch
 
     def drop(self, group: GroupId) -> None:
@@ -158,6 +161,10 @@ class SimulatedDriver:
         self._agenda.put(max(self.now_s, have_s), partial(self._published, version))
         self.run_until(lambda: self.version == version)
 
+    def later(self, at: Seconds, happening: Callable[[], None]) -> None:
+        """Have the controller learn of something at an instant."""
+        self._agenda.put(at, partial(self._happens, happening))
+
     def _tell(self, event: Event) -> None:
         """Have the planner hear, after what is happening, of something that happens at the same instant."""
         self._agenda.put(self.now_s, partial(self._happens, partial(self._hear, event)))
@@ -181,9 +188,11 @@ class SimulatedDriver:
             case Dispatch(request=id, instance=instance) if id.group in self._dropped:
                 self._tell(ChunkFinished(request=id, instance=instance, produced_tokens=0, done=True))
             case Dispatch():
-                response = self._responses[command.request]
+                response, instance = self._responses[command.request], self._instances[command.instance]
+                if response.least_version is not None:
+                    instance.ask(response.least_version, self._load_s)
                 number = self._drafting.class_of(self._finished[command.request.group])
-                self._instances[command.instance].submit(response.start(command, number, self.now_s))
+                instance.submit(response.start(command, number, self.now_s))
                 self._touched[command.instance] = None
             case Reward(request=id) if id.group in self._dropped:
                 self._tell(SampleRewarded(request=id))

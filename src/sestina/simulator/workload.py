@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,7 @@ from sestina.core.ids import EVAL_GROUPS, GroupId
 from sestina.core.noise import derive
 from sestina.core.units import Seconds
 from sestina.simulator.lengths import correlated_lengths
-from sestina.telemetry.lengths import read_lengths, read_spans
+from sestina.telemetry.lengths import read_lengths, read_prompt_ids, read_spans
 
 ASSUMED_SHARE = 4
 """A mean that nobody states is taken to be the longest response over this."""
@@ -30,6 +30,8 @@ class SimulatedGroup:
     """One prompt and its responses."""
 
     group: GroupId
+    prompt_id: str
+    """Of the same prompt in another epoch the same."""
     prompt_tokens: int
     lengths: tuple[int, ...]
     rewards_s: tuple[Seconds, ...]
@@ -68,8 +70,10 @@ def mean_tokens(config: RunConfig) -> float:
 
 
 def _drawn(config: RunConfig, sim: SimConfig, drawn: DrawnConfig, step: int) -> tuple[SimulatedGroup, ...]:
+    """Of a step from 1 on; with epochs, of those before it too."""
     group_size = config.algorithm.group_size
     num_groups = config.algorithm.batch_size // group_size
+    place, epoch = _place(drawn, step)
     lengths = correlated_lengths(
         num_groups=num_groups,
         group_size=group_size,
@@ -77,14 +81,29 @@ def _drawn(config: RunConfig, sim: SimConfig, drawn: DrawnConfig, step: int) -> 
         max_tokens=config.rollout.max_new_tokens,
         between=drawn.between,
         within=drawn.within,
-        seed=derive(drawn.seed, _LENGTHS, step),
+        seed=derive(drawn.seed, _LENGTHS, place),
+        epoch=epoch,
     )
     prompt_tokens = drawn.prompt_tokens or max(1, config.data.max_prompt_tokens // 2)
-    first, rewards_s = (step - 1) * num_groups, (sim.reward_s,) * group_size
+    rewards_s = (sim.reward_s,) * group_size
     return tuple(
-        SimulatedGroup(group=group, prompt_tokens=prompt_tokens, lengths=tuple(of_group), rewards_s=rewards_s)
-        for group, of_group in enumerate(lengths.tolist(), start=first)
+        SimulatedGroup(
+            group=(step - 1) * num_groups + number,
+            prompt_id=str((place - 1) * num_groups + number),
+            prompt_tokens=prompt_tokens,
+            lengths=tuple(of_group),
+            rewards_s=rewards_s,
+        )
+        for number, of_group in enumerate(lengths.tolist())
     )
+
+
+def _place(drawn: DrawnConfig, step: int) -> tuple[int, int]:
+    """Return which step of its epoch a step is, from 1, and the epoch, none of which is the 0th where there are any."""
+    if not drawn.epoch_steps:
+        return step, 0
+    epoch, place = divmod(step - 1, drawn.epoch_steps)
+    return place + 1, epoch + 2
 
 
 def _recorded(config: RunConfig, path: Path, reward_s: Seconds) -> Workload:
@@ -92,6 +111,8 @@ def _recorded(config: RunConfig, path: Path, reward_s: Seconds) -> Workload:
     table = read_lengths(path)
     spans = read_spans(path, "reward_s")
     table = table.append_column("reward_s", pa.array([reward_s] * len(table)) if spans is None else spans)
+    prompts = read_prompt_ids(path)
+    table = table.append_column("prompt_id", table["group"].cast(pa.string()) if prompts is None else prompts)
     table = table.filter(pc.field("group") < EVAL_GROUPS)
     _check_limits(config, path, table)
     steps = _by_step(table.to_pylist())
@@ -102,22 +123,30 @@ def _recorded(config: RunConfig, path: Path, reward_s: Seconds) -> Workload:
         )
     if config.run.mode == "async":
         _check_batches(config, path, steps)
+    if config.run.mode != "sync":
+        _check_numbers(config, path, steps)
     return lambda step: steps[step]
 
 
 def _check_batches(config: RunConfig, path: Path, steps: Mapping[int, Sequence[SimulatedGroup]]) -> None:
     """Refuse steps that cannot be taken apart into groups and make batches again."""
-    wanted, seen = config.algorithm.batch_size // config.algorithm.group_size, dict[GroupId, int]()
+    wanted = config.algorithm.batch_size // config.algorithm.group_size
     for step in range(1, config.run.steps + 1):
         if len(steps[step]) != wanted:
             raise DataError(
                 f"{path}: step {step} has {len(steps[step])} groups; run.mode 'async' takes the {wanted} of a batch"
             )
+
+
+def _check_numbers(config: RunConfig, path: Path, steps: Mapping[int, Sequence[SimulatedGroup]]) -> None:
+    """Refuse groups that cannot be told apart where steps overlap."""
+    seen = dict[GroupId, int]()
+    for step in range(1, config.run.steps + 1):
         for group in steps[step]:
             if group.group in seen:
                 raise DataError(
-                    f"{path}: group {group.group} is of steps {seen[group.group]} and {step}; run.mode 'async' takes "
-                    "groups whose numbers differ"
+                    f"{path}: group {group.group} is of steps {seen[group.group]} and {step}; run.mode "
+                    f"'{config.run.mode}' takes groups whose numbers differ"
                 )
             seen[group.group] = step
 
@@ -133,8 +162,8 @@ def _check_limits(config: RunConfig, path: Path, table: pa.Table) -> None:
             raise DataError(f"{path}: {column} reaches {most}; allowed are {limit} ({key})")
 
 
-def _by_step(rows: list[dict[str, int | float]]) -> dict[int, tuple[SimulatedGroup, ...]]:
-    found: dict[tuple[int, int], list[dict[str, int | float]]] = defaultdict(list)
+def _by_step(rows: list[dict[str, Any]]) -> dict[int, tuple[SimulatedGroup, ...]]:
+    found: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["step"], row["group"], row["sample"])):
         found[int(row["step"]), int(row["group"])].append(row)
     steps: dict[int, list[SimulatedGroup]] = defaultdict(list)
@@ -142,6 +171,7 @@ def _by_step(rows: list[dict[str, int | float]]) -> dict[int, tuple[SimulatedGro
         steps[step].append(
             SimulatedGroup(
                 group=group,
+                prompt_id=of_group[0]["prompt_id"],
                 prompt_tokens=int(of_group[0]["prompt_tokens"]),
                 lengths=tuple(int(row["response_tokens"]) for row in of_group),
                 rewards_s=tuple(float(row["reward_s"]) for row in of_group),

@@ -39,20 +39,24 @@ class World:
     drafting: Drafting
     training: TrainingCost
     weights_s: Seconds
-    """Until all instances have new weights; 0 where no network is stated."""
+    """Until all instances have new weights, or their hosts where batches are pipelined; 0: no network is stated."""
+    load_s: Seconds
+    """Of weights from the host's memory into an instance; 0 where no link to it is stated."""
     uncalibrated: tuple[str, ...]
     """Keys whose values are assumed and that results rest on."""
     moves: MoveCost
 
     @property
-    def mixed(self) -> bool:
+    def overlaps(self) -> bool:
         """Whether rollout goes on while the trainer works."""
-        return self.config.run.mode == "async"
+        return self.config.run.mode != "sync"
 
     @property
     def on_update(self) -> OnUpdate:
         """What new weights do to responses under way."""
         sim = self.config.sim
+        if self.config.run.mode != "async":
+            return OnUpdate()
         return OnUpdate(drains=sim is not None and sim.updates == "drain", keep_kv=self.config.async_.keep_kv)
 
     def pool(self) -> SimulatedPool | None:
@@ -99,6 +103,11 @@ def _refuse(config: RunConfig, sim: SimConfig) -> None:
         for key, given, only in pairs
         if given != only
     ]
+    if config.rollout.history_from is not None:
+        wrong.append(
+            f"rollout.history_from: {shown(config.rollout.history_from)} is not carried by a simulation; null is "
+            "(sim.workload.seen_before has an epoch before the first step)"
+        )
     kind, over = config.environment.kind, config.rollout.over_issue
     if kind != "none":
         wrong.append(f"environment.kind: '{kind}' is not carried by a simulation; 'none' is")
@@ -112,8 +121,6 @@ def _refuse(config: RunConfig, sim: SimConfig) -> None:
 
 def _mode_left_out(config: RunConfig, sim: SimConfig) -> list[str]:
     algorithm, wrong = config.algorithm, list[str]()
-    if config.run.mode == "pipelined":
-        wrong.append("run.mode: 'pipelined' is not carried by a simulation; 'sync' and 'async' are")
     if isinstance(algorithm, DAPOConfig) and algorithm.dynamic_sampling:
         wrong.append("algorithm.dynamic_sampling: true is not carried by a simulation, which scores nothing; false is")
     drops = config.run.mode == "async" and config.async_.overdue == "drop"
@@ -158,6 +165,7 @@ def _on_gpus(config: RunConfig, sim: SimConfig, gpu: GpuConfig, shape: ShapeConf
         training=TrainingCost(shape=shape, trainer=config.trainer, rank_flops=gpu.flops * gpu.train_share),
         weights_s=0.0 if gpu.network is None else transfer_s(gpu.network, weights),
         uncalibrated=(*assumed_of(config, gpu, link_key), *_of_workload(config, sim)),
+        load_s=0.0 if gpu.host is None else transfer_s(gpu.host, weights / sharing_of(config.rollout.engine).gpus),
         moves=moves,
     )
 
@@ -174,6 +182,7 @@ def _on_measured(config: RunConfig, sim: SimConfig, measured: CalibratedConfig, 
         drafting=drafting_of(config, sim),
         training=TrainingCost(shape=shape, trainer=config.trainer, rank_flops=flops),
         weights_s=0.0,
+        load_s=0.0,
         uncalibrated=("trainer", "weights", *_of_workload(config, sim)),
         moves=nothing,
     )

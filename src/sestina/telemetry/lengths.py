@@ -57,6 +57,18 @@ def read_spans(source: Path, name: str) -> "pa.ChunkedArray[Any] | None":
     return column
 
 
+def read_prompt_ids(source: Path) -> "pa.ChunkedArray[Any] | None":
+    """Return by what each response's prompt is known again, None when the recording does not say."""
+    table = _read(source)
+    if "prompt_id" not in table.column_names:
+        return None
+    column = table.column("prompt_id")
+    if not pa.types.is_string(column.type):
+        raise DataError(f"{source}: column prompt_id is of type {column.type}; allowed is text")
+    _refuse_first(source, column, "prompt_id", lambda value: not value, "text that is not empty")
+    return column
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One recorded response, as far as it says how long answers to its prompt are."""

@@ -104,8 +104,14 @@ def test_a_dry_run_goes_on_without_a_prediction(tmp_path, presets):
 
 
 def test_what_no_simulation_carries_is_said_first(presets):
-    said = foreseen(config_of(argv=("+exp=rhymerl_32b",)), presets)
-    assert said == "no prediction: run.mode: 'pipelined' is not carried by a simulation; 'sync' and 'async' are\n"
+    said = foreseen(config_of("rollout.history_from=runs/other", argv=("+exp=rhymerl_32b",)), presets)
+    assert said.startswith("no prediction: rollout.history_from: 'runs/other' is not carried by a simulation; null is")
+
+
+def test_a_step_one_ahead_of_the_trainer_is_foreseen(presets):
+    few = ("algorithm.batch_size=2048", "rollout.ranking_groups=4")
+    said = foreseen(config_of(*few, argv=("+exp=rhymerl_8b",)), presets)
+    assert re.search(r"\n  the trainer waits [\d.,]+ s for a batch, train [\d.,]+ s, weights", said)
 
 
 def test_asynchronous_training_waits_for_a_batch(presets):

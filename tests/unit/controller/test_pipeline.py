@@ -132,11 +132,11 @@ def test_lengths_and_growth_are_kept_by_prompt(tmp_path):
     lengths = LastLengths({first[0].prompt.id: (1, 1)})
     lengths.record(first)
     found = tuple(sample.num_tokens for sample in first[:2])
-    assert lengths.of([first[0].prompt, second[0].prompt]) == (found, ())
+    assert lengths.of([first[0].prompt_id, second[0].prompt_id]) == (found, ())
     assert lengths.beta == max(1.1, sum(found) / 2)
     again = LastLengths({})
     again.restore(lengths.state())
-    assert (again.of([first[0].prompt]), again.beta) == ((found,), lengths.beta)
+    assert (again.of([first[0].prompt_id]), again.beta) == ((found,), lengths.beta)
 
 
 def test_a_recording_seeds_the_history_and_one_of_another_dataset_is_refused(tmp_path):

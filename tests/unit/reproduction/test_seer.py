@@ -7,10 +7,10 @@ from sestina.core.errors import ConfigError
 from sestina.policies.events import BatchOffered, GroupSpec, InstanceUp
 from sestina.policies.group import EvenScheduler
 from sestina.policies.planner import RolloutPlanner
+from sestina.reproduction.rollouts import Outcome, mean, rolled_out
 from sestina.reproduction.seer.cells import Reproduced, cells_of
-from sestina.reproduction.seer.rollouts import Outcome, mean, rolled_out
-from sestina.reproduction.seer.spread import spread_of
 from sestina.reproduction.seer.tasks import TASKS, WITHIN, world_of_task
+from sestina.reproduction.spread import spread_of
 from sestina.simulator.lengths import correlated_lengths
 from sestina.simulator.world import world_of
 
@@ -36,7 +36,7 @@ def test_a_known_spread_is_found_again():
 
 @pytest.mark.parametrize("share", [0.0, 1.0, float("nan")])
 def test_a_share_that_is_none_is_refused(share):
-    with pytest.raises(ConfigError, match="tail_share: .* is not allowed; between 0 and 1"):
+    with pytest.raises(ConfigError, match="share: .* is not allowed; between 0 and 1"):
         spread_of(share, {0.4: 0.1})
 
 

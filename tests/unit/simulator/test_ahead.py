@@ -194,12 +194,6 @@ def test_recorded_lengths_are_taken_group_by_group(interrupted, tmp_path):
 
 
 def test_modes_that_cannot_be_simulated_are_refused():
-    assert "run.mode: 'pipelined' is not carried by a simulation; 'sync' and 'async' are" in refusal(
-        "run.mode=pipelined",
-        "sim.hardware.path=x.json",
-        "eval.every=0",
-        argv=("sim=simulated", "sim/hardware=calibrated", "+exp=quickstart"),
-    )
     dapo = (*ARGV, "algorithm=dapo")
     assert "algorithm.dynamic_sampling: true is not carried by a simulation, which scores nothing" in refusal(
         *AHEAD, "algorithm.dynamic_sampling=true", argv=dapo

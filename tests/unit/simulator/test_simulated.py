@@ -90,7 +90,7 @@ def test_every_scheduler_finishes_all_within_room(kind, source, tmp_path):
     driver = driver_of(world, kind, None)
     responses, values = take_step(world, driver, 1)
     assert all(response.generated_tokens == response.length for response in responses)
-    assert all(sum(row.tokens for row in response.rows) == response.length for response in responses)
+    assert all(sum(row.tokens for row in response.chunks) == response.length for response in responses)
     peaks = [instance.peak_tokens for instance in driver.instances]
     assert 0.5 * 200000 < max(peaks) <= 200000
     assert (values["rollout/preemptions"] > 0) == (kind == "group")
@@ -194,15 +194,15 @@ def test_what_cannot_be_simulated_is_refused():
     assert "sim.workload.drift: 9 is not allowed" in refusal("sim.workload.drift=9.0")
     assert "rollout.expected_tokens: 50000 is not allowed" in refusal("rollout.expected_tokens=50000")
     assert "sim.hardware: null is not allowed" in refusal("sim.hardware=null")
-    assert "sim.compare: ('group', 'group') is not allowed with sim.world 'simulated'; each" in refusal(
-        "sim.compare=[group,group]"
+    assert (
+        "sim.compare: ('group', 'group') is not allowed with sim.world 'simulated', run.mode 'sync'; each"
+        in refusal("sim.compare=[group,group]")
     )
     assert "sim.controller: 'measured' is not allowed with sim.world 'simulated'; 'free'" in refusal(
         "sim.controller=measured"
     )
-    assert "sim.compare: ('context', 'histopipe') is not allowed with sim.world 'simulated'; others than" in refusal(
-        "sim.compare=[context,histopipe]"
-    )
+    histopipe = refusal("sim.compare=[context,histopipe]")
+    assert "('context', 'histopipe') is not allowed with sim.world 'simulated', run.mode 'sync'; others" in histopipe
     assert "environment.kind: 'calculator' is not carried by a simulation; 'none' is" in refusal(
         argv=("sim=simulated", "+exp=seer_qwen72b", "environment=calculator")
     )
@@ -210,7 +210,7 @@ def test_what_cannot_be_simulated_is_refused():
     assert "eval.every: 5 is not carried by a simulation; 0 is" in refusal("eval.every=5", "data.eval_path=held-out")
     calibrated = ("sim=simulated", "sim/hardware=calibrated", "+exp=seer_qwen72b")
     assert "only 'torch' is calibrated" in refusal("sim.hardware.path=x.json", argv=calibrated)
-    assert "sim.compare: ('group',) is not allowed with sim.world 'emulated'; []" in refusal(
+    assert "sim.compare: ('group',) is not allowed with sim.world 'emulated', run.mode 'sync'; []" in refusal(
         "sim.world=emulated", "sim.compare=[group]"
     )
 

@@ -144,7 +144,7 @@ def take(plan: Plan, seed: int, way: str) -> Taken:
 
     with world(planner, plan.workload, chosen, num_instances=plan.num_instances, seed=seed) as driver:
         pipeline = PipelinedWorld(
-            driver, offer_of, steps=plan.steps, streaming=chosen.scheduler == "histopipe", train_s=TRAIN_S
+            driver, offer_of, steps=plan.steps, streaming=chosen.scheduler == "histopipe", train_s=lambda _: TRAIN_S
         )
         steps = list(pipeline.run())
     samples = [sample for step in steps for sample in step.samples]

@@ -12,7 +12,7 @@ from sestina.bench.asked import stated
 from sestina.bench.rollout.workload import QWEN2_VL, Workload
 from sestina.bench.turns import Say
 from sestina.policies.planner import SchedulerKind
-from sestina.reproduction.seer.rollouts import rolled_out
+from sestina.reproduction.rollouts import rolled_out
 from sestina.reproduction.seer.tasks import TASKS, world_of_task
 from sestina.simulator.world import World, world_of
 from sestina.telemetry.measurements import Figure

@@ -76,14 +76,18 @@ def lay_out(
     *,
     num_groups: int,
     step: int,
+    two_tier: bool = True,
 ) -> RankedBatch:
-    """Return a batch of these prompts on these workers, nothing queued yet; `step`: of ranked batches, from 1."""
+    """Return a batch of these prompts on these workers, nothing queued yet; `step`: of ranked batches, from 1.
+
+    `two_tier`: groups have as many workers as the plan gives them, in place of equally many.
+    """
     histories = {spec.group: spec.history for spec in offer.groups if spec.history}
     ranked = any(prompt in histories for prompt in prompts)
     responses = _histories(histories, prompts)
     count = min(num_groups if ranked else len(workers), len(workers), len(prompts))
     members = ranking_groups(responses, count)
-    if ranked:
+    if ranked and two_tier:
         counts = _plan(responses, members, len(workers), profile, offer)
     else:
         counts = [len(workers) // count + (i < len(workers) % count) for i in range(count)]

@@ -48,9 +48,10 @@ class OpenPart:
 class HistoPipeScheduler:
     """Implements `Scheduler`, and is told every event first."""
 
-    def __init__(self, *, chunk_tokens: int, num_groups: int) -> None:
+    def __init__(self, *, chunk_tokens: int, num_groups: int, two_tier: bool = True) -> None:
+        """`two_tier`: groups have as many workers as the plan gives them, in place of equally many (section 6.4)."""
         self._chunk_tokens = chunk_tokens
-        self._num_groups = num_groups
+        self._num_groups, self._two_tier = num_groups, two_tier
         self._offers: dict[int, BatchOffered] = {}
         """Not laid out yet."""
         self._pushed: dict[int, list[Entry]] = {}
@@ -134,7 +135,15 @@ class HistoPipeScheduler:
         for id, entries in self._pushed.items():
             prompts = list(dict.fromkeys(entry.id.group for entry in entries))
             offer, step = self._offers[id], self._num_ranked + 1
-            batch = lay_out(offer, prompts, workers, self._profile, num_groups=self._num_groups, step=step)
+            batch = lay_out(
+                offer,
+                prompts,
+                workers,
+                self._profile,
+                num_groups=self._num_groups,
+                step=step,
+                two_tier=self._two_tier,
+            )
             self._num_ranked += batch.ranked
             for entry in entries:
                 batch.add(entry)

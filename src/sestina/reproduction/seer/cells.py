@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from sestina.policies.planner import SchedulerKind
 from sestina.reproduction.cell import Cell
+from sestina.reproduction.rollouts import Outcome, rolled_out
 from sestina.reproduction.seer.published import (
     QWEN_IDLE,
     QWEN_ORACLE,
@@ -18,9 +19,8 @@ from sestina.reproduction.seer.published import (
     QWEN_SPREAD,
     QWEN_TAILS,
 )
-from sestina.reproduction.seer.rollouts import Outcome, rolled_out
-from sestina.reproduction.seer.spread import SPREADS, spread_of
 from sestina.reproduction.seer.tasks import TASKS, System, Task, world_of_task
+from sestina.reproduction.spread import SPREADS, spread_of
 
 PAPER = "Seer v3"
 ITERATIONS = {"baseline": 3, "seer": 2}

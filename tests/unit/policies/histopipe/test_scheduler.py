@@ -111,6 +111,21 @@ def test_every_worker_is_given_away_and_every_prompt_has_some(
     assert batch.ranked == any(histories)
 
 
+def test_without_the_second_tier_groups_have_equally_many_workers():
+    groups = tuple(
+        GroupSpec(group=i, prompt_tokens=4, num_samples=2, max_new_tokens=300, history=(length,))
+        for i, length in enumerate((10, 20, 100, 290))
+    )
+    offer = BatchOffered(batch=0, groups=groups)
+    counts = [
+        [len(group.workers) for group in
+         lay_out(offer, range(4), range(10), Profile(), num_groups=4, step=1, two_tier=two_tier).groups]
+        for two_tier in (False, True)
+    ]  # fmt: skip
+    assert counts[0] == [3, 3, 2, 2]
+    assert counts[1][-1] > counts[1][1], "the plan gives more to long ones"
+
+
 def test_a_worker_turns_when_its_part_is_done_and_not_before():
     world = World(num_instances=2, ranking_groups=2)
     world.offer(0, [(10,), (40,)])

@@ -1,4 +1,4 @@
-"""A system's iterations on a task, in the mean."""
+"""What rollouts of a system on a world come to, in the mean."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -75,6 +75,6 @@ def _instance_ends(responses: Sequence[Response]) -> list[Seconds]:
     """Return when each instance was done, since the offer."""
     ends: dict[int, Seconds] = {}
     for response in responses:
-        for row in response.rows:
+        for row in response.chunks:
             ends[row.instance] = max(ends.get(row.instance, 0.0), row.finished_s - response.offered_s)
     return list(ends.values())

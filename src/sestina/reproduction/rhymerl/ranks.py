@@ -1,0 +1,50 @@
+"""How prompts' ranks change from one epoch to the next, and which responses migrate for it (RhymeRL, table 2)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from sestina.core.ids import RequestId
+from sestina.policies.histopipe.layout import ranking_groups
+from sestina.policies.histopipe.migration import ALPHA, growth_bound, migrating
+from sestina.reproduction.rhymerl.worlds import lengths_of
+
+NUM_PROMPTS = 8192
+"""Section 7."""
+
+Lengths = Sequence[Sequence[int]]
+"""By prompt and sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """Of one number of ranking groups, an epoch after they were ranked."""
+
+    accurate: float
+    """Share of prompts that are in no higher group now."""
+    migrated: float
+    """Share of responses that the policy moves, were all of a group begun at once."""
+
+
+def ranks_of(between: float, num_groups: int, num_prompts: int = NUM_PROMPTS) -> Ranks:
+    """Rank prompts by one epoch and look at the next."""
+    before, now = (lengths_of(between, num_prompts=num_prompts, epoch=epoch).tolist() for epoch in (1, 2))
+    groups = ranking_groups(before, num_groups)
+    ranked, again = _places(groups), _places(ranking_groups(now, num_groups))
+    moved_up = sum(again[prompt] > place for prompt, place in ranked.items())
+    beta = growth_bound([fmean(later) / fmean(first) for first, later in zip(before, now, strict=True)])
+    left = sum(_leaving(group, before, now, beta) for group in groups)
+    return Ranks(accurate=1 - moved_up / num_prompts, migrated=left / sum(map(len, now)))
+
+
+def _places(groups: Sequence[Sequence[int]]) -> dict[int, int]:
+    return {prompt: place for place, group in enumerate(groups) for prompt in group}
+
+
+def _leaving(group: Sequence[int], before: Lengths, now: Lengths, beta: float) -> int:
+    """Count the responses that leave a group when its last ones are left, which are its longest."""
+    lengths = {RequestId(prompt, sample): length for prompt in group for sample, length in enumerate(now[prompt])}
+    last = sorted(lengths, key=lengths.__getitem__)[len(lengths) - int(ALPHA * len(lengths)) :]
+    longest_before = max(max(before[prompt]) for prompt in group)
+    unfinished = {request: lengths[request] for request in last}
+    return len(migrating(unfinished, total=len(lengths), longest_before=longest_before, beta=beta))

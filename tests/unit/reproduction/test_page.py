@@ -73,5 +73,5 @@ def test_one_paper_alone_is_predicted_and_written(tmp_path):
 
 def test_a_paper_that_is_not_known_is_refused():
     done = launched("nobody")
-    assert "'nobody' is not known; areal, efficientrollout, seer are" in done.stderr
+    assert "'nobody' is not known; areal, efficientrollout, rhymerl, seer are" in done.stderr
     assert done.returncode == 2

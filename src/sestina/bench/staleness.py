@@ -69,10 +69,10 @@ def draw(runs: Runs, seeds: Sequence[int], path: Path) -> Path:
 
     picture = Picture(figsize=(6, 4), dpi=150, layout="constrained")
     canvas, axes = FigureCanvasAgg(picture), picture.subplots()
-    for way, colour in zip(WAYS, ("#4477aa", "#d9730d"), strict=True):
-        _draw_way(axes, way, colour, runs, seeds)
-    axes.set_title(f"built-in task after {STEPS} steps, {len(seeds)} seed(s)")
-    axes.set_xlabel("eta")
+    for way, style in zip(WAYS, (("#12395b", "-", "o"), ("#d9730d", "--", "s")), strict=True):
+        _draw_way(axes, way, style, runs, seeds)
+    axes.set_title(f"built-in task after {STEPS} steps; means of {len(seeds)} seeds and each of them")
+    axes.set_xlabel("eta (versions)")
     axes.set_ylabel("held-out accuracy")
     axes.set_xticks(range(len(ETAS)), [str(eta) for eta in ETAS])
     axes.grid(visible=True, color="#e6e8eb")
@@ -83,11 +83,18 @@ def draw(runs: Runs, seeds: Sequence[int], path: Path) -> Path:
     return path
 
 
-def _draw_way(axes: Any, way: str, colour: str, runs: Runs, seeds: Sequence[int]) -> None:  # noqa: ANN401 - untyped
+def _draw_way(
+    axes: Any,  # noqa: ANN401 - untyped
+    way: str,
+    style: tuple[str, str, str],
+    runs: Runs,
+    seeds: Sequence[int],
+) -> None:
+    colour, line, marker = style
     found = [_finals(way, eta, runs, seeds) for eta in ETAS]
-    axes.plot(range(len(ETAS)), [statistics.mean(each) for each in found], color=colour, label=way)
+    axes.plot(range(len(ETAS)), [statistics.mean(each) for each in found], color=colour, linestyle=line, label=way)
     for place, each in enumerate(found):
-        axes.scatter([place] * len(each), each, color=colour, s=12)
+        axes.scatter([place] * len(each), each, color=colour, marker=marker, s=12)
 
 
 def _describe(way: str, eta: int, runs: Runs, seeds: Sequence[int]) -> Iterator[Figure]:

@@ -25,6 +25,9 @@ def main() -> int:
     asked = parser.parse_args()
     for name in [name for name in asked.papers if name not in PAPERS]:
         parser.error(f"{name!r} is not known; {', '.join(PAPERS)} are")
+    for path in filter(None, (asked.page, asked.cells)):
+        if not path.parent.is_dir():  # said before minutes of simulating
+            parser.error(f"{path}: there is no folder {path.parent}")
     cells = cells_of(asked.papers or list(PAPERS), partial(print, flush=True))
     figures = verdict(cells)
     Console(soft_wrap=True).print(cell_table(cells))

@@ -75,3 +75,10 @@ def test_a_paper_that_is_not_known_is_refused():
     done = launched("nobody")
     assert "'nobody' is not known; areal, efficientrollout, rhymerl, seer are" in done.stderr
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("option", ["--page", "--cells"])
+def test_a_place_that_is_not_there_is_refused_before_anything_is_simulated(tmp_path, option):
+    done = launched(option, str(tmp_path / "none" / "file"))
+    assert f"there is no folder {tmp_path / 'none'}" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")

@@ -15,7 +15,6 @@ from sestina.kvpool.config import LocalKvPoolConfig
 from sestina.policies.events import ChunkFinished
 from sestina.simulator.cost.moves import MoveCost
 from sestina.simulator.resume import Resume, SimulatedPool
-from sestina.simulator.rollouts import driver_of, steps_of
 from sestina.simulator.run import simulate
 from sestina.simulator.workload import workload_of
 from sestina.simulator.world import world_of
@@ -23,6 +22,7 @@ from sestina.telemetry.journal import read_journal
 from sestina.telemetry.metrics import read_metrics
 from sestina.telemetry.replay import replay
 from sestina.telemetry.traces import read_chunks, read_requests
+from tests.unit.simulator.helpers import stays_within_room
 from tests.unit.simulator.test_fluid import chunk
 from tests.unit.simulator.test_simulated import ARGV, RECORDED, config_of, refusal
 
@@ -133,15 +133,7 @@ def test_what_grows_too_old_is_dropped_and_replaced(tmp_path):
 def test_every_scheduler_and_drafts_stay_within_room(kind, updates):
     changes = (*AHEAD, f"sim.updates={updates}", "draft.source=grouped", "draft.length=mba")
     world = world_of(config := config_of("nowhere", *changes), config.sim)
-    driver = driver_of(world, kind, None)
-    step_of = steps_of(world, driver)
-    for step in range(1, STEPS + 1):
-        responses, values = step_of(step)
-        assert len(responses) == BATCH
-        assert all(sum(span.num_tokens for span in each.spans) == each.length for each in responses)
-        assert values["async/staleness_max"] <= ETA
-        assert values["spec/acceptance_length"] > 1.1
-    assert max(instance.peak_tokens for instance in driver.instances) <= 200000
+    stays_within_room(world, kind, batch=BATCH, staleness=ETA, room=200000)
 
 
 def test_a_pool_serves_no_keys_and_values_of_older_weights():

@@ -22,6 +22,7 @@ from sestina.telemetry.journal import read_journal
 from sestina.telemetry.metrics import read_metrics
 from sestina.telemetry.replay import replay
 from sestina.telemetry.traces import read_chunks, read_requests
+from tests.unit.simulator.helpers import stays_within_room
 from tests.unit.simulator.test_ahead import series_of
 from tests.unit.simulator.test_fluid import chunk, instance
 from tests.unit.simulator.test_simulated import config_of, refusal
@@ -177,15 +178,7 @@ def test_every_scheduler_and_drafts_stay_within_room(kind):
     config = config_of("nowhere", *SIZES, *EPOCHS, *drafts, argv=ARGV)
     config = replace(config, rollout=replace(config.rollout, scheduler=kind))
     world = world_of(config, config.sim)
-    driver = driver_of(world, kind, None)
-    step_of = steps_of(world, driver)
-    for step in range(1, STEPS + 1):
-        responses, values = step_of(step)
-        assert len(responses) == BATCH
-        assert all(sum(span.num_tokens for span in each.spans) == each.length for each in responses)
-        assert values["async/staleness_max"] <= 1
-        assert values["spec/acceptance_length"] > 1.1
-    assert max(each.peak_tokens for each in driver.instances) <= 40000
+    stays_within_room(world, kind, batch=BATCH, staleness=1, room=40000)
 
 
 def test_weights_that_a_chunk_asks_for_are_loaded_before_it_and_never_replaced_by_older_ones():

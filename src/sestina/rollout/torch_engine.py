@@ -36,6 +36,7 @@ from sestina.rollout.selfcheck import gemm_is_batch_invariant
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.costs import measure
 from sestina.rollout.speculation.host import BuildSpeculator, Host
+from sestina.rollout.speculation.rest import Rest
 from sestina.rollout.speculation.speculator import Outcome, Speculator
 from sestina.rollout.step import Step, moves, rows_of
 
@@ -91,6 +92,7 @@ class TorchEngine:
         )
         self._drafter = None if drafter is None else drafter(self._host())
         self._speculator = speculator or self._drafter
+        self._rest = Rest()
         self._max_context_tokens = max_context_tokens
         self._jobs: dict[RequestId, Job] = {}
         self._ended: list[tuple[Job, Finish]] = []
@@ -150,6 +152,7 @@ class TorchEngine:
         if self._speculator or self._kv:
             self._cost = self._cost or measure(self._run_rows, self._config.max_step_tokens)
         if self._speculator and self._cost:
+            self._rest.end(self._speculator, self._batcher.slots)
             self._speculator.begin(self._cost)
         if self._kv and self._cost:
             self._kv.begin(version, self._cost.row_s)
@@ -252,7 +255,7 @@ class TorchEngine:
 
     def _asked(self) -> Propose | None:
         """Return who is asked for drafts of the next step; nobody while the speculator rests."""
-        if self._speculator is None or not self._batcher.decodes or self._speculator.rests():
+        if self._speculator is None or self._rest.left or not self._batcher.decodes:
             return None
         return self._propose
 
@@ -275,9 +278,16 @@ class TorchEngine:
         self._steps += 1
         self._prefilled += inputs.rows - inputs.draws
         self._decoded += inputs.draws if verified is None else int(verified.counts.sum())
-        if self._speculator:
-            outcome = Outcome(step=step, verified=verified, seconds=self._clock() - began_s)
-            self._speculator.learn(self._batcher.slots, outcome)
+        if self._speculator is None:
+            return
+        seconds = self._clock() - began_s
+        table, slots = self._batcher.slots, step.requests
+        if not self._rest.left:
+            self._rest.left = self._speculator.learn(table, Outcome(step=step, verified=verified, seconds=seconds))
+        elif len(slots):
+            self._rest.passed(slots, seconds)
+            if not (self._rest.left and self._batcher.running):
+                self._rest.tell(self._speculator, table)
 
     def _report(self, job: Job, finish: Finish, now: Seconds) -> ChunkResult:
         self._cached += job.cached_tokens

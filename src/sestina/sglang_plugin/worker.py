@@ -24,6 +24,7 @@ from sestina.rollout.sglang.drafting import ENVIRONMENT, ServerDrafts
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.costs import measure
 from sestina.rollout.speculation.desk import DraftDesk
+from sestina.rollout.speculation.rest import Rest
 from sestina.rollout.speculation.speculator import Outcome
 from sestina.rollout.speculation.suffix import SuffixSpeculator
 from sestina.rollout.step import Step, lay_out
@@ -57,6 +58,7 @@ class DraftingWorker(BaseSpecWorker):
         )
         self._cost: StepCost | None = None
         self._ended_s: Seconds | None = None
+        self._rest = Rest()
 
     def alloc_memory_pool(self, **_) -> None:
         """Take note of the target's pools, which are there by then."""
@@ -67,6 +69,7 @@ class DraftingWorker(BaseSpecWorker):
         rows = min(MOST_MEASURED_ROWS, self._num_slots * (self._drafts.most_tokens + 1))
         self._cost = self._cost or measure(self._passes.measure, rows)
         self._rows.forget()
+        self._rest.end(self._speculator, self._rows.table)
         self._speculator.begin(self._cost)
 
     def counted(self) -> Counted:
@@ -109,8 +112,7 @@ class DraftingWorker(BaseSpecWorker):
         if step.branches is not None:
             self._passes.keep_path(step, verified, self._rows)
         self._ended_s = time.perf_counter()
-        outcome = Outcome(step=step, verified=step.drafts and verified, seconds=self._ended_s - began_s)
-        self._speculator.learn(self._rows.table, outcome)
+        self._learn(step, step.drafts and verified, self._ended_s - began_s)
         _count(batch.reqs, step, verified)
         return _result(batch, verified, logits_output)
 
@@ -120,10 +122,18 @@ class DraftingWorker(BaseSpecWorker):
         if (table.computed[slots] != batch.seq_lens_cpu.numpy()).any():
             has, known = batch.seq_lens_cpu.tolist(), table.computed[slots].tolist()
             raise EngineError(f"SGLang has computed {has} tokens, of requests whose rows have {known}")
-        drafts = None if self._speculator.rests() else self._propose(table, slots)
+        drafts = None if self._rest.left else self._propose(table, slots)
         if drafts is not None:
             table.put_drafts(slots, drafts)
         return lay_out(slots, drafts, [], table)
+
+    def _learn(self, step: Step, verified: Verified | None, seconds: Seconds) -> None:
+        table = self._rows.table
+        if not self._rest.left:
+            self._rest.left = self._speculator.learn(table, Outcome(step=step, verified=verified, seconds=seconds))
+            return
+        self._rest.passed(step.requests, seconds)
+        self._rest.tell(self._speculator, table)
 
     def _propose(self, table: SlotTable, slots: IntArray) -> Drafts | None:
         room = table.limit[slots] - table.length[slots] - 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sestina.bench.speculation import measure, subjects, ways_of
+from sestina.bench.speculation import epoch, measure, subjects, ways_of
 from sestina.bench.speculation.asked import requests_of
 from sestina.bench.speculation.lengths import Stretched
 from sestina.bench.speculation.race import MAX_CONTEXT_TOKENS, engine_of, race
@@ -14,6 +14,7 @@ from sestina.bench.speculation.subjects import BUILT_IN, CHAIN, SHAPE_60M, WHOLE
 from sestina.core.errors import RunError
 from sestina.models.shape import read_shape
 from sestina.models.weights import read_weights
+from sestina.rollout.speculation.desk import DraftDesk
 from tests.unit.bench.helpers import by_name
 
 SMALL = dataclasses.replace(CHAIN, name="chain", batches=(1, 8))
@@ -23,20 +24,20 @@ SMALL = dataclasses.replace(CHAIN, name="chain", batches=(1, 8))
 def small(monkeypatch):
     """The larger model's text from one of fewer layers."""
     monkeypatch.setattr(
-        subjects, "SHAPE_60M", dataclasses.replace(SHAPE_60M, num_layers=1, hidden_size=64, ffn_size=64)
+        subjects, "SHAPE_60M", dataclasses.replace(SHAPE_60M, num_layers=1, hidden_size=128, ffn_size=128)
     )
 
 
 def test_every_source_is_raced_always_and_adaptively():
-    assert list(ways_of(["self", "grouped"])) == [
-        "none",
-        "self, always",
-        "self, adaptive",
-        "grouped, always",
-        "grouped, adaptive",
+    ways = ways_of(BUILT_IN.sources)
+    assert list(ways) == ["none"] + [
+        f"{source}, {way}" for source in ("self", "grouped", "history", "quantized") for way in ("always", "adaptive")
     ]
-    assert not ways_of(["self"])["self, always"].guard
-    assert ways_of(["self"])["self, adaptive"].guard
+    for way, draft in ways.items():
+        assert draft.guard == (not way.endswith("always")), way
+        assert draft.source == way.split(",")[0]
+    assert ways["history, adaptive"].length == "aimd"
+    assert (ways["quantized, always"].length, ways["quantized, adaptive"].length) == ("fixed", "ladder")
 
 
 def test_lengths_are_forced_and_their_tail_is_heavy():
@@ -73,10 +74,11 @@ def test_figures_say_what_is_asked_of_which(small):
     lines = []
     found = by_name(measure(lines.append, [SMALL]))
     adaptive, over = "chain, batch 8: grouped, adaptive", "over none, by CPU time, median"
-    assert found[f"{adaptive} {over}"].must == ">= 1.3"
-    assert found[f"chain, batch 1: grouped, adaptive {over}"].must == ">= 0.98"
+    assert found[f"{adaptive} {over}"].must == ">= 0.98"
+    assert found[f"chain, batch 1: quantized, adaptive {over}"].must == ">= 0.98"
     assert found[f"chain, batch 8: grouped, always {over}"].must is None
     assert found["chain, batch 8: grouped, always, acceptance length"].value > 1.3
+    assert found["chain, batch 1: history, always, acceptance length"].value > 1.3, "siblings have not said it yet"
     assert found["chain, batch 8: none"].value > 0
     assert [line.split(":")[0] for line in lines] == ["chain, batch 1", "chain, batch 8"]
 
@@ -90,6 +92,15 @@ def test_another_token_ends_the_race(small, tmp_path):
     engines["grouped, always"].load_weights(1, spoilt(model))
     with pytest.raises(RunError, match="grouped, always: response g0/s"):
         race(engines, requests)
+
+
+def test_histories_that_are_not_read_end_the_bench(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(epoch, "LIMIT_S", 0.05)
+    model, desk = write_chain(tmp_path / "one"), DraftDesk()
+    desk.take_history = lambda group, prompt, record: None
+    before = engine_of(model, ways_of([])["none"], 8)
+    with pytest.raises(RunError, match="0 of 1 histories were read in 0 s"):
+        epoch.remember([desk], before, requests_of(SMALL, 8, 0))
 
 
 def spoilt(model: Path):

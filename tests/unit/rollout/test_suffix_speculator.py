@@ -106,6 +106,24 @@ def test_after_a_decision_against_drafts_steps_pass_unasked_and_counted(first, r
     assert taken.step_s > 0
 
 
+def test_weights_that_come_while_steps_pass_leave_none_uncounted(requests):
+    config, desk = dataclasses.replace(EAGER, length="mba", guard=True), DraftDesk()
+    speculator = Asked(config, vocab_size=SHAPE.vocab_size, num_slots=16, desk=desk)
+    engine = make_engine(SHAPE, dull_weights(), speculator=speculator, interruption="recompute")
+    for request in requests:
+        engine.submit(request)
+    while not engine._rest.left:
+        engine.step()
+    for _ in range(3):
+        engine.step()
+    left = engine._rest.left
+    engine.load_weights(1, dull_weights())
+    taken = desk.tally.take()
+    assert (left > 0, engine._rest.left) == (True, 0), "new weights are asked about"
+    assert taken.steps["rest"] == 3
+    assert speculator.times == sum(taken.steps.values()) - 3
+
+
 def test_what_nobody_drafts_from_is_not_read():
     """A response that has ended before it was drafted for, where each has only itself to draft from."""
     short = make_requests(SHAPE, groups=4, samples=4, max_new_tokens=1)

@@ -4,39 +4,47 @@ subjects.py  the models: the built-in task's, and one of 60 M parameters whose t
 asked.py     prompts in groups, with forced lengths of a heavy tail
 lengths.py   those lengths
 race.py      all ways of drafting at once, in slices of time
+epoch.py     what the same prompts were answered before, for drafts from histories
 """
 
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from omegaconf import DictConfig, OmegaConf
 
 from sestina.bench.asked import at_least, stated
 from sestina.bench.speculation.asked import requests_of
-from sestina.bench.speculation.race import Rollout, engine_of, race
+from sestina.bench.speculation.epoch import remember
+from sestina.bench.speculation.race import SEED_BEFORE, Rollout, engine_of, race
 from sestina.bench.speculation.subjects import BUILT_IN, CHAIN, WHOLE, Subject
 from sestina.bench.turns import Say
 from sestina.rollout.speculation.config import DraftConfig, Source
+from sestina.rollout.speculation.desk import DraftDesk
 from sestina.telemetry.measurements import Figure
 
 LEAST_ADAPTIVE, LEAST_GROUPED = 0.98, 1.3
+SETTINGS = Path("conf/draft")
 
 
 def ways_of(sources: Sequence[Source]) -> dict[str, DraftConfig]:
-    """Return no drafts, and each source with drafts of 8 in every step and with its adaptive policy."""
-
-    def way(source: Source, *, adaptive: bool) -> DraftConfig:
-        length = "mba" if adaptive else "fixed"
-        return DraftConfig(
-            source=source, length=length, toggle="always", guard=adaptive, max_tokens=8, paths=1, min_token_prob=0.1
-        )
-
-    ways = {"none": way("none", adaptive=False)}
+    """Return no drafts, and each source with drafts of 8 in every step and with the policy that it comes with."""
+    ways = {"none": shipped("none")}
     for source in sources:
-        ways |= {f"{source}, always": way(source, adaptive=False), f"{source}, adaptive": way(source, adaptive=True)}
+        own = shipped(source)
+        always = replace(own, length="fixed", toggle="always", guard=False, max_tokens=8)
+        ways |= {f"{source}, always": always, f"{source}, adaptive": own}
     return ways
+
+
+def shipped(source: Source) -> DraftConfig:
+    """Return what `draft=SOURCE` stands for."""
+    composed = OmegaConf.merge(*(OmegaConf.load(SETTINGS / f"{name}.yaml") for name in ("none", source)))
+    assert isinstance(composed, DictConfig)
+    return DraftConfig(**{str(key): value for key, value in composed.items() if key != "defaults"})
 
 
 def measure(say: Say, subjects: Sequence[Subject] = (BUILT_IN, CHAIN, WHOLE)) -> list[Figure]:
@@ -53,10 +61,16 @@ def measure(say: Say, subjects: Sequence[Subject] = (BUILT_IN, CHAIN, WHOLE)) ->
 
 def _turns(subject: Subject, model: Path, batch: int, say: Say) -> list[dict[str, Rollout]]:
     ways = ways_of(subject.sources)
-    engines = {way: engine_of(model, draft, batch) for way, draft in ways.items()}
+    desks = {way: DraftDesk() for way in ways}
+    engines = {way: engine_of(model, draft, batch, desks[way]) for way, draft in ways.items()}
+    before = engine_of(model, ways["none"], batch, seed=SEED_BEFORE)
+    past = [desk for desk in desks.values() if desk.take_history is not None]
     turns: list[dict[str, Rollout]] = []
     for turn in range(subject.turns):
-        turns.append(race(engines, requests_of(subject, batch, turn)))
+        requests = requests_of(subject, batch, turn)
+        if past:
+            remember(past, before, requests)
+        turns.append(race(engines, requests))
         none = turns[-1]["none"]
         ratios = ", ".join(f"{way} {none.cpu_s / rollout.cpu_s:.2f}" for way, rollout in turns[-1].items())
         say(f"{subject.name}, batch {batch}: none {none.num_tokens / none.wall_s:.0f} tokens/s; {ratios} x")
@@ -73,7 +87,7 @@ def _figures(subject: Subject, batch: int, turns: Sequence[Mapping[str, Rollout]
         ratios = [turn["none"].cpu_s / turn[way].cpu_s for turn in turns]
         walls = [turn["none"].wall_s / turn[way].wall_s for turn in turns]
         bound = LEAST_ADAPTIVE if way.endswith("adaptive") else None
-        if way == "grouped, adaptive" and batch == subject.whole_rollout:
+        if way == "grouped, adaptive" and subject.gains:
             bound = LEAST_GROUPED
         drafted = statistics.mean(turn[way].acceptance_length for turn in turns)
         figures += [

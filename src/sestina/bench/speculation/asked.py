@@ -12,10 +12,9 @@ SPREADS = (0.6, 0.8)
 
 
 def requests_of(subject: Subject, batch: int, turn: int) -> list[ChunkRequest]:
-    """Return the responses of a rollout, at least half a group."""
+    """Return the responses of a rollout."""
     random = np.random.default_rng([turn, batch])
-    size = subject.group_size
-    count = max(subject.waves * batch, size // 2)
+    size, count = subject.group_size, max(subject.waves * batch, subject.least)
     groups = range(-(-count // size))
     prompts = random.integers(0, subject.vocab_size, (len(groups), PROMPT_TOKENS)).astype(np.int32)
     logs = np.repeat(random.normal(scale=SPREADS[0], size=len(groups)), size)[:count]

@@ -1,6 +1,8 @@
 """All ways of drafting decode the same at once, in slices of time, so that what else the machine does falls on all.
 
-By CPU time they are compared without what others take from the cores: an engine is one thread of this process.
+Who goes on after whom is drawn anew for each slice: an engine that follows one of its kind finds in the caches what
+it needs, which is some hundredth of a slice. By CPU time they are compared without what others take from the cores:
+what an engine decodes with is one thread.
 """
 
 import time
@@ -20,9 +22,12 @@ from sestina.rollout.build import InstanceConfig, build_engine
 from sestina.rollout.config import TorchEngineConfig
 from sestina.rollout.engine import Engine
 from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.desk import DraftDesk
 
 SLICE_S: Seconds = 0.01
 MAX_CONTEXT_TOKENS = 512
+SEED, SEED_BEFORE = 1, 2
+"""Of the noise: in what is raced, and in the epoch before."""
 NO_TOKEN = -1
 """A stop token that is never drawn."""
 
@@ -53,9 +58,11 @@ def race(engines: Mapping[str, Engine], requests: Sequence[ChunkRequest]) -> dic
         for request in requests:
             engine.submit(request)
     taken = {way: Rollout() for way in engines}
+    order, random = list(engines), np.random.default_rng(0)
     while any(not engine.idle for engine in engines.values()):
-        for way, engine in engines.items():
-            _slice(engine, taken[way])
+        random.shuffle(order)
+        for way in order:
+            _slice(engines[way], taken[way])
     for way, rollout in taken.items():
         for id, result in rollout.results.items():
             if not np.array_equal(result.tokens, taken["none"].results[id].tokens):
@@ -64,15 +71,15 @@ def race(engines: Mapping[str, Engine], requests: Sequence[ChunkRequest]) -> dic
 
 
 def _slice(engine: Engine, rollout: Rollout) -> None:
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    wall_s, cpu_s = time.perf_counter(), time.thread_time()
     while not engine.idle and time.perf_counter() - wall_s < SLICE_S:
         rollout.results |= {result.id: result for result in engine.step()}
     rollout.wall_s += time.perf_counter() - wall_s
-    rollout.cpu_s += time.process_time() - cpu_s
+    rollout.cpu_s += time.thread_time() - cpu_s
 
 
-def engine_of(model: Path, draft: DraftConfig, batch: int) -> Engine:
-    """Return an engine of so many requests, with weights."""
+def engine_of(model: Path, draft: DraftConfig, batch: int, desk: DraftDesk | None = None, seed: int = SEED) -> Engine:
+    """Return an engine of so many requests, with weights, its drafter at this desk."""
     shape = read_shape(model)
     config = TorchEngineConfig(
         kind="torch",
@@ -84,7 +91,7 @@ def engine_of(model: Path, draft: DraftConfig, batch: int) -> Engine:
     )
     engine = build_engine(InstanceConfig(
         instance=0, engine=config, draft=draft, model=model, log=model / "engine.log", shape=shape,
-        max_context_tokens=MAX_CONTEXT_TOKENS, seed=1, stop_token=NO_TOKEN, weights_timeout_s=60.0, stop_s=10.0,
-    ))  # fmt: skip
+        max_context_tokens=MAX_CONTEXT_TOKENS, seed=seed, stop_token=NO_TOKEN, weights_timeout_s=60.0, stop_s=10.0,
+    ), desk)  # fmt: skip
     engine.load_weights(0, read_weights(model, shape))
     return engine

@@ -38,15 +38,16 @@ class Subject:
     """Returns the directory of the model, written into the folder given unless it lies elsewhere."""
     vocab_size: int
     batches: tuple[int, ...]
-    whole_rollout: int | None
-    """The batch at which all responses run together, and grouped drafts are to gain; None where no gain is asked."""
+    gains: bool = False
+    """Whether grouped drafts are to gain, and not only to lose nothing."""
     lengths: Cut | Stretched
     waves: int
     """Responses over the batch."""
+    least: int = 4
+    """Responses of the smallest rollout: a short one is no longer than what beginning it takes."""
     turns: int
     group_size: int = 8
-    sources: tuple[Source, ...] = ("self", "grouped")
-    """Quantised drafts have a bench of their own, and a rollout alone has no history."""
+    sources: tuple[Source, ...] = ("self", "grouped", "history", "quantized")
 
 
 def write_chain(folder: Path) -> Path:
@@ -68,9 +69,9 @@ BUILT_IN = Subject(
     write=lambda folder: BUILT_IN_MODEL,
     vocab_size=80,
     batches=(1, 4, 16, 64, 128),
-    whole_rollout=None,
     lengths=Cut(median_tokens=48, most_tokens=400),
     waves=4,
+    least=64,
     turns=3,
 )
 CHAIN = Subject(
@@ -78,7 +79,6 @@ CHAIN = Subject(
     write=write_chain,
     vocab_size=SHAPE_60M.vocab_size,
     batches=(1, 8, 64),
-    whole_rollout=8,
     lengths=Cut(median_tokens=40, most_tokens=192),
     waves=1,
     turns=1,
@@ -88,7 +88,7 @@ WHOLE = Subject(
     write=write_chain,
     vocab_size=SHAPE_60M.vocab_size,
     batches=(64,),
-    whole_rollout=64,
+    gains=True,
     lengths=Stretched(mean_tokens=60, longest_over_mean=5.4),
     waves=1,
     turns=3,

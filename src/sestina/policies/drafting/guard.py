@@ -80,7 +80,7 @@ class Guard:
         while count:
             probing = np.zeros_like(lengths)
             probing[able[:count]] = lengths[able[:count]]
-            if self.ledger.covers(forecaster(view, probing, 1).worst_loss_s):
+            if self.ledger.covers(view.arrears_s + forecaster(view, probing, 1).worst_loss_s):
                 self._turn += count
                 return probing
             count //= 2
@@ -90,6 +90,8 @@ class Guard:
         """A step is done; charges it by what was predicted when it was planned."""
         plan, batch = outcome.plan, outcome.view.batch
         self._since_probe += 1
+        if outcome.rested:
+            self.ledger.plain(plan.plain_s, steps=outcome.rested)
         if not plan.speculate:
             self._since_control = 0
             self.ledger.plain(outcome.seconds)

@@ -17,9 +17,9 @@ class Ledger:
         self._most_steps = most_steps
         self.allowance_s: Seconds = 0.0
 
-    def plain(self, seconds: Seconds) -> None:
-        """A plain step took `seconds`."""
-        self._add(self._share * seconds, seconds)
+    def plain(self, seconds: Seconds, *, steps: int = 1) -> None:
+        """So many plain steps took `seconds` each."""
+        self._add(self._share * seconds * steps, seconds)
 
     def speculative(self, *, plain_s: Seconds, tokens_per_request: float, seconds: Seconds) -> None:
         """A step took `seconds` for what `tokens_per_request` plain steps of `plain_s` would have produced."""

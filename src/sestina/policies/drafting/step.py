@@ -42,6 +42,8 @@ class StepView:
     """[B]: most draft tokens it can use: what the response, the chunk and the drafter allow"""
     kv_tokens: int
     """Tokens of context that all of them hold together."""
+    arrears_s: Seconds = 0.0
+    """What drafting begins with: telling the drafter of all that was said since it was last told."""
 
     @property
     def batch(self) -> int:
@@ -85,3 +87,5 @@ class StepOutcome:
     """Draft tokens verified, those of all paths together."""
     seconds: Seconds
     """Measured: drafting, forward pass, sampling. A step that also prefilled is not to be told."""
+    rested: int = 0
+    """Plain steps before it that nobody decided about."""

@@ -3,6 +3,7 @@
 import numpy as np
 
 from sestina.core.records import Finish
+from sestina.core.units import Seconds
 from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.job import Job
@@ -23,10 +24,6 @@ class ForcedDrafts:
     def begin(self, cost: StepCost) -> None:
         """See `Speculator.begin`."""
 
-    def rests(self) -> bool:
-        """See `Speculator.rests`."""
-        return False
-
     def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
         """See `Speculator.propose`."""
         if not self.length:
@@ -35,12 +32,16 @@ class ForcedDrafts:
         tokens = self._random.integers(0, self._vocab_size, size).astype(np.int32)
         return Drafts(tokens, np.minimum(most, self.length).astype(np.int32))
 
-    def learn(self, table: SlotTable, outcome: Outcome) -> None:
+    def learn(self, table: SlotTable, outcome: Outcome) -> int:
         """See `Speculator.learn`."""
         step = outcome.step
         if not step.prefills:
             drafted = 0 if step.drafts is None else int(step.drafts.counts.sum())
             self.steps.append((len(step.requests), drafted))
+        return 0
+
+    def rested(self, table: SlotTable, slots: IntArray, steps: int, seconds: Seconds) -> None:
+        """See `Speculator.rested`: none does."""
 
     def leave(self, job: Job, finish: Finish) -> None:
         """See `Speculator.leave`."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sestina.core.records import Finish
+from sestina.core.units import Seconds
 from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.job import Job
@@ -55,13 +56,6 @@ class QuantizedSpeculator:
         self._decisions.begin(self._cost)
         self._sources.begin()
 
-    def rests(self) -> bool:
-        """See `Speculator.rests`."""
-        resting = self._decisions.rests()
-        if resting:
-            self._sources.rest()
-        return resting
-
     def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
         """See `Speculator.propose`; writes provisional KV."""
         began_s = time.perf_counter()
@@ -71,10 +65,15 @@ class QuantizedSpeculator:
         self._spent_s = time.perf_counter() - began_s
         return drafts
 
-    def learn(self, table: SlotTable, outcome: Outcome) -> None:
+    def learn(self, table: SlotTable, outcome: Outcome) -> int:
         """See `Speculator.learn`."""
         self._sources.count(table, outcome, self._decisions.planned, self._spent_s)
-        self._decisions.learn(table, outcome)
+        return self._decisions.learn(table, outcome)
+
+    def rested(self, table: SlotTable, slots: IntArray, steps: int, seconds: Seconds) -> None:
+        """See `Speculator.rested`."""
+        self._sources.count_rest(table, slots, steps, seconds)
+        self._decisions.rested(steps)
 
     def leave(self, job: Job, finish: Finish) -> None:
         """See `Speculator.leave`; nothing is kept of a text."""

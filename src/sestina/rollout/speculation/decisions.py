@@ -16,17 +16,16 @@ from sestina.rollout.drafts import IntArray
 from sestina.rollout.job import Job
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.config import DraftConfig
+from sestina.rollout.speculation.met import Met
 from sestina.rollout.speculation.policy import build_policy
 from sestina.rollout.speculation.speculator import Outcome
 
 Planned: TypeAlias = tuple[StepView, StepPlan]
 
-_NOBODY = np.uint64(0)
-
 SHARE = 0.0025
 """Of a plain step's time, that deciding on it may take on average: after a decision against drafts, some steps pass."""
 
-MOST_REST = 128
+MOST_REST = 512
 """Steps that pass at most."""
 
 
@@ -37,11 +36,12 @@ class Decisions:
         self._config = config
         self._num_slots = num_slots
         self._policy: DraftPolicy | None = None
-        self._keys = np.full(num_slots, _NOBODY)
+        self._met = Met(num_slots)
         self.planned: Planned | None = None
         """What was decided for the step under way; None when it was not decided about."""
         self._spent_s = 0.0
-        self._rest = 0
+        self._rested = 0
+        """Steps that nobody decided about, since the policy was told of one."""
         self._drafted = self._accepted = 0
 
     @property
@@ -58,15 +58,15 @@ class Decisions:
         self._policy.begin_rollout()
         self._drafted = self._accepted = 0
 
-    def rests(self) -> bool:
-        """Whether the next step is not decided about; mutates: that step has then passed."""
-        if not self._rest:
-            return False
-        self._rest -= 1
-        return True
+    def rested(self, steps: int) -> None:
+        """So many steps have passed that nobody decided about."""
+        self._rested += steps
 
-    def plan(self, table: SlotTable, slots: IntArray, most: IntArray) -> StepPlan:
-        """Decide on drafts of at most `most` [N] tokens for the requests in these rows [N]."""
+    def plan(self, table: SlotTable, slots: IntArray, most: IntArray, arrears_s: Seconds = 0.0) -> StepPlan:
+        """Decide on drafts of at most `most` [N] tokens for the requests in these rows [N].
+
+        Drafting would begin with what takes `arrears_s`.
+        """
         began_s = time.perf_counter()
         self._meet(table, slots)
         view = StepView(
@@ -74,6 +74,7 @@ class Decisions:
             probes=table.samples[slots] == 0,
             limits=np.maximum(most, 0).astype(np.int64),
             kv_tokens=int(table.length[slots].sum()),
+            arrears_s=arrears_s,
         )
         plan = self.policy.plan(view)
         self.planned = view, plan
@@ -86,36 +87,33 @@ class Decisions:
 
     def leave(self, job: Job) -> None:
         """A chunk has left the engine; if it comes back, it is met anew."""
-        self._keys[self._keys == np.uint64(job.key)] = _NOBODY
+        self._met.forget(job.key)
 
-    def learn(self, table: SlotTable, outcome: Outcome) -> None:
-        """Take in what a step came to; one that prefills too says nothing of the time that drafts take."""
+    def learn(self, table: SlotTable, outcome: Outcome) -> int:
+        """Take in what a step came to; one that prefills too says nothing of the time that drafts take.
+
+        Return how many steps are to pass undecided, so that deciding takes no more than its share of their time.
+        """
         planned, self.planned = self.planned, None
         if planned is None:
-            return
+            return 0
         began_s = time.perf_counter()
-        view, plan = planned
+        _, plan = planned
         self._count(table, planned, outcome)
-        against = not plan.speculate and plan.reason not in ("control", "no-room")
-        if outcome.step.prefills:
-            if against:
-                self._relax(self._spent_s, outcome.seconds)
-            return
         # Without drafts the step would not have waited for the decision.
         seconds = outcome.seconds if plan.speculate else max(outcome.seconds - self._spent_s, 0.0)
-        self.policy.learn(_account(view, plan, outcome, seconds))
-        if against:
-            self._relax(self._spent_s + time.perf_counter() - began_s, seconds)
-
-    def _relax(self, spent_s: Seconds, step_s: Seconds) -> None:
-        """Let so many steps pass that deciding takes no more than its share of their time."""
-        self._rest = min(MOST_REST, int(spent_s / (SHARE * max(step_s, 1e-9))))
+        if not outcome.step.prefills:
+            rested, self._rested = self._rested, 0
+            self.policy.learn(_account(planned, outcome, seconds, rested))
+        if plan.speculate or plan.reason in ("control", "no-room"):
+            return 0
+        spent_s = self._spent_s + time.perf_counter() - began_s
+        return min(MOST_REST, int(spent_s / (SHARE * max(seconds, 1e-9))))
 
     def _meet(self, table: SlotTable, slots: IntArray) -> None:
         """Tell the policy of rows that others have taken."""
-        fresh = slots[self._keys[slots] != table.keys[slots]]
+        fresh = self._met.fresh(table, slots)
         if len(fresh):
-            self._keys[fresh] = table.keys[fresh]
             self.policy.start(fresh.astype(np.int64))
 
     def _count(self, table: SlotTable, planned: Planned, outcome: Outcome) -> None:
@@ -135,10 +133,10 @@ def _along_a_path(planned: Planned, outcome: Outcome) -> tuple[SlotArray, SlotAr
     return drafted, nothing if verified is None else np.minimum(verified.accepted[: view.batch], drafted)
 
 
-def _account(view: StepView, plan: StepPlan, outcome: Outcome, seconds: Seconds) -> StepOutcome:
+def _account(planned: Planned, outcome: Outcome, seconds: Seconds, rested: int) -> StepOutcome:
     """Return what a step came to, as policies take it."""
-    drafts = outcome.step.drafts
-    drafted, accepted = _along_a_path((view, plan), outcome)
+    drafts, (view, plan) = outcome.step.drafts, planned
+    drafted, accepted = _along_a_path(planned, outcome)
     return StepOutcome(
         view=view,
         plan=plan,
@@ -146,4 +144,5 @@ def _account(view: StepView, plan: StepPlan, outcome: Outcome, seconds: Seconds)
         accepted=accepted,
         draft_tokens=0 if drafts is None else int(drafts.counts.sum()),
         seconds=seconds,
+        rested=rested,
     )

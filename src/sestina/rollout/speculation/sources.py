@@ -39,13 +39,8 @@ class Sources:
             desk.take_history = self._history.take
         self._finished: Counter[int] = Counter()
         """Responses that have finished here, by group."""
-        self._resting = False
         self._from: npt.NDArray[np.int64] = np.zeros(num_slots, np.int64)
         """By request of the step, its source; of one source alone all are."""
-
-    def rest(self) -> None:
-        """The next step is not decided about."""
-        self._resting = True
 
     def begin(self) -> None:
         """Weights are there."""
@@ -78,22 +73,14 @@ class Sources:
         if self._history is not None:
             self._history.leave(job.key)
 
+    def count_rest(self, table: SlotTable, slots: IntArray, steps: int, seconds: Seconds) -> None:
+        """Take in steps that nobody was asked about, the last of which drew for these rows, unless to evaluate."""
+        if (table.groups[slots] < EVAL_GROUPS).any():
+            self._tally.step_s += seconds
+            self._tally.steps["rest"] += steps
+
     def count(self, table: SlotTable, outcome: Outcome, planned: Planned | None, spent_s: Seconds) -> None:
         """Take in what a step came to; `planned` is None when it was not decided about. Evaluation is not counted."""
-        if self._resting:
-            self._count_rest(table, outcome)
-        else:
-            self._count_step(table, outcome, planned, spent_s)
-
-    def _count_rest(self, table: SlotTable, outcome: Outcome) -> None:
-        """Most steps rest, and counting them is to cost little: one request says whether all are evaluated."""
-        self._resting = False
-        slots = outcome.step.requests
-        if len(slots) and table.groups[slots[0]] < EVAL_GROUPS:
-            self._tally.step_s += outcome.seconds
-            self._tally.steps["rest"] += 1
-
-    def _count_step(self, table: SlotTable, outcome: Outcome, planned: Planned | None, spent_s: Seconds) -> None:
         slots, drafts, verified = outcome.step.requests, outcome.step.drafts, outcome.verified
         if not (table.groups[slots] < EVAL_GROUPS).any():
             return

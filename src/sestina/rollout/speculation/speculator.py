@@ -30,10 +30,6 @@ class Speculator(Protocol):
         """Weights are there; with the first ones, `cost` is what a step takes. Forgets all responses."""
         ...
 
-    def rests(self) -> bool:
-        """Whether the next step that decodes passes without being asked about; mutates: that step has then passed."""
-        ...
-
     def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
         """Draft at most `most` [N] tokens for the requests in these rows [N]; None when it does not pay.
 
@@ -42,8 +38,16 @@ class Speculator(Protocol):
         """
         ...
 
-    def learn(self, table: SlotTable, outcome: Outcome) -> None:
-        """Take in what a step came to, with drafts or without."""
+    def learn(self, table: SlotTable, outcome: Outcome) -> int:
+        """Take in what a step came to, with drafts or without.
+
+        Return how many of the next steps that decode pass without anybody being asked: nearly all do where drafts do
+        not pay, and cost nothing then.
+        """
+        ...
+
+    def rested(self, table: SlotTable, slots: IntArray, steps: int, seconds: Seconds) -> None:
+        """So many of those have passed, and took so long together; the last drew for the requests in these rows."""
         ...
 
     def leave(self, job: Job, finish: Finish) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from sestina.core.ids import RequestId
 from sestina.core.records import ChunkRequest, Finish
-from sestina.core.units import TokenArray
+from sestina.core.units import Seconds, TokenArray
 from sestina.drafting.drafts import DraftBuffers
 from sestina.drafting.errors import IndexFullError
 from sestina.drafting.index import MAX_DRAFT_TOKENS, DraftSettings, IndexSettings, SuffixIndex
@@ -19,15 +19,16 @@ from sestina.policies.drafting.step import StepPlan
 from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.job import Job
 from sestina.rollout.slots import SlotTable
+from sestina.rollout.speculation.arrears import Arrears
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.decisions import Decisions
 from sestina.rollout.speculation.desk import DraftDesk
+from sestina.rollout.speculation.met import Met
 from sestina.rollout.speculation.shared import SharedIndex
 from sestina.rollout.speculation.sources import Sources
 from sestina.rollout.speculation.speculator import Outcome
 
 _log = logging.getLogger(__name__)
-_NOBODY = np.uint64(0)
 
 
 @dataclass(slots=True)
@@ -60,9 +61,10 @@ class SuffixSpeculator:
         self._shared = desk.shared
         self._counts = desk.counts
         self._decisions = Decisions(config, num_slots)
-        self._entered = np.full(num_slots, _NOBODY)
+        self._entered = Met(num_slots)
         self._handles = np.zeros(num_slots, np.int64)
         self._num_tokens = np.zeros(num_slots, np.int64)
+        self._arrears = Arrears()
         self._spent_s = 0.0
         self._forget()
 
@@ -72,19 +74,13 @@ class SuffixSpeculator:
         self._sources.begin()
         self._forget()
 
-    def rests(self) -> bool:
-        """See `Speculator.rests`."""
-        if self._full or not self._decisions.rests():
-            return False
-        self._sources.rest()
-        return True
-
     def propose(self, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
         """See `Speculator.propose`."""
         if self._full:
             return None
         began_s = time.perf_counter()
-        plan = self._decisions.plan(table, slots, most)
+        arrears_s = self._arrears.expected_s(self._num_owed(table, slots))
+        plan = self._decisions.plan(table, slots, most, arrears_s)
         drafts = self._carry_out(plan, table, slots, most) if plan.speculate else None
         self._spent_s = time.perf_counter() - began_s
         return drafts
@@ -99,24 +95,39 @@ class SuffixSpeculator:
             return self._give_up(error)
 
     def _draft(self, table: SlotTable, slots: IntArray, wanted: IntArray, paths: DraftSettings) -> DraftBuffers:
+        began_s, owed = time.perf_counter(), self._num_owed(table, slots)
         self._settle()
         self._enter(table, slots)
         self._read(table, slots)
+        self._arrears.took(owed, time.perf_counter() - began_s)
         return self._index.draft(self._handles[slots], wanted, paths)
 
-    def learn(self, table: SlotTable, outcome: Outcome) -> None:
+    def _num_owed(self, table: SlotTable, slots: IntArray) -> int:
+        """Return of how many texts, gone or come, the index has not been told."""
+        return len(self._left) + self._entered.num_fresh(table, slots) if self._sources.live else 0
+
+    def learn(self, table: SlotTable, outcome: Outcome) -> int:
         """See `Speculator.learn`."""
         self._sources.count(table, outcome, self._decisions.planned, self._spent_s)
-        self._decisions.learn(table, outcome)
+        return self._decisions.learn(table, outcome)
+
+    def rested(self, table: SlotTable, slots: IntArray, steps: int, seconds: Seconds) -> None:
+        """See `Speculator.rested`."""
+        self._sources.count_rest(table, slots, steps, seconds)
+        self._decisions.rested(steps)
 
     def leave(self, job: Job, finish: Finish) -> None:
         """See `Speculator.leave`; while nothing is drafted, an index of one's own does not hear of it."""
         self._sources.leave(job, finish)
         self._decisions.leave(job)
-        self._entered[self._entered == np.uint64(job.key)] = _NOBODY  # if it comes back, it is met anew
+        self._entered.forget(job.key)
         if self._full or not self._sources.live:
             return
-        self._left.append((job.request, job.known, finish in ("stop", "length")))
+        done = finish in ("stop", "length")
+        if done and self._config.source == "self":
+            self._end(job.request.id)  # nobody drafts from it
+            return
+        self._left.append((job.request, job.known, done))
         if self._shared:  # others draft from it meanwhile
             try:
                 self._settle()
@@ -126,9 +137,6 @@ class SuffixSpeculator:
     def _settle(self) -> None:
         """Give the index what left since it was asked last."""
         for request, known, done in self._left:
-            if done and self._config.source == "self":
-                self._end(request.id)  # nobody drafts from it
-                continue
             text = self._text(request.id, request.prompt, known[len(request.prompt) :])
             rest = known[len(request.prompt) + text.num_tokens :]
             self._index.append(np.array([text.handle]), np.array([text.num_tokens]), np.array([0, len(rest)]), rest)
@@ -143,7 +151,6 @@ class SuffixSpeculator:
         text = self._texts.pop(id, None)
         if text is not None:
             self._index.stop_request(text.handle)
-            self._entered[self._handles == text.handle] = _NOBODY
 
     def _give_up(self, error: IndexFullError) -> None:
         """Draft no more until there are new weights, which empty the index."""
@@ -161,17 +168,15 @@ class SuffixSpeculator:
         self._groups: set[int] = set()
         self._numbers = itertools.count()
         self._left: list[tuple[ChunkRequest, TokenArray, bool]] = []
-        self._entered.fill(_NOBODY)
+        self._entered.clear()
 
     def _enter(self, table: SlotTable, slots: IntArray) -> None:
         """Look up, or start, the texts of rows that others have taken since drafts were last made."""
-        fresh = slots[self._entered[slots] != table.keys[slots]]
-        for slot in fresh.tolist():
+        for slot in self._entered.fresh(table, slots).tolist():
             id = RequestId(int(table.groups[slot]), int(table.samples[slot]))
             prompt, length = int(table.prompts[slot]), int(table.length[slot])
             text = self._text(id, table.tokens[slot, :prompt], table.tokens[slot, prompt:length])
             self._handles[slot], self._num_tokens[slot] = text.handle, text.num_tokens
-        self._entered[fresh] = table.keys[fresh]
 
     def _text(self, id: RequestId, prompt: TokenArray, said: TokenArray) -> _Text:
         if id not in self._texts:

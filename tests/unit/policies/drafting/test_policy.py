@@ -156,6 +156,25 @@ def test_probes_take_turns():
     assert (probed > 0).all()
 
 
+def test_arrears_are_earned_before_a_probe_is_taken():
+    """What the index must be told first counts as the probe's loss; steps that nobody decided about earn too."""
+
+    def steps_to_first_probe(arrears_s, rested):
+        world = World(policy_of(), acceptance=0.0)
+        for step in range(1, 400):
+            world.step(view_of(16, arrears_s=arrears_s), rested=rested)
+            if world.plans[-1].reason == "probe":
+                return step
+        return None
+
+    soon, owing = steps_to_first_probe(0.0, 0), steps_to_first_probe(1e-2, 0)
+    plain_s = INDEX.plain_s(16, 16_000)
+    assert soon < owing
+    assert (owing - 1) * GUARD.share * plain_s >= 1e-2
+    assert steps_to_first_probe(1e-2, 9) == pytest.approx(owing / 10, abs=soon + 1)
+    assert steps_to_first_probe(1.0, 100) is None, "more than may be kept"
+
+
 def test_plain_steps_are_measured_before_and_between_speculative_ones():
     world = World(policy_of(), acceptance=0.9)
     for _ in range(500):

@@ -16,12 +16,13 @@ INDEX = StepCost(
 MODEL = replace(INDEX, draft_weights_s=3e-3, draft_token_s=7e-5)
 
 
-def view_of(batch, *, probes=0, limit=64, sequence_tokens=1000):
+def view_of(batch, *, probes=0, limit=64, sequence_tokens=1000, arrears_s=0.0):
     return StepView(
         slots=np.arange(batch),
         probes=np.arange(batch) < probes,
         limits=np.full(batch, limit),
         kv_tokens=batch * sequence_tokens,
+        arrears_s=arrears_s,
     )
 
 
@@ -46,7 +47,7 @@ class World:
     def __post_init__(self):
         self.rng = np.random.default_rng(self.seed)
 
-    def step(self, view):
+    def step(self, view, *, rested=0):
         plan = self.policy.plan(view)
         self.plans.append(plan)
         offered = self.rng.random(view.batch) < self.offered
@@ -55,7 +56,13 @@ class World:
         tokens = int(drafted.sum()) * plan.paths
         seconds = self.seconds(view, plan, tokens, drafted)
         outcome = StepOutcome(
-            view=view, plan=plan, drafted=drafted, accepted=accepted, draft_tokens=tokens, seconds=seconds
+            view=view,
+            plan=plan,
+            drafted=drafted,
+            accepted=accepted,
+            draft_tokens=tokens,
+            seconds=seconds,
+            rested=rested,
         )
         self.policy.learn(outcome)
         plain_s = self.plain_factor * self.cost.plain_s(view.batch, view.kv_tokens)

@@ -30,7 +30,7 @@ def small(monkeypatch):
 
 def test_every_source_is_raced_always_and_adaptively():
     ways = ways_of(BUILT_IN.sources)
-    assert list(ways) == ["none"] + [
+    assert list(ways) == ["none", "none, again"] + [
         f"{source}, {way}" for source in ("self", "grouped", "history", "quantized") for way in ("always", "adaptive")
     ]
     for way, draft in ways.items():

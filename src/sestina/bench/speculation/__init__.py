@@ -27,12 +27,16 @@ from sestina.rollout.speculation.desk import DraftDesk
 from sestina.telemetry.measurements import Figure
 
 LEAST_ADAPTIVE, LEAST_GROUPED = 0.98, 1.3
+AGAIN = "none, again"
 SETTINGS = Path("conf/draft")
 
 
 def ways_of(sources: Sequence[Source]) -> dict[str, DraftConfig]:
-    """Return no drafts, and each source with drafts of 8 in every step and with the policy that it comes with."""
-    ways = {"none": shipped("none")}
+    """Return no drafts, twice, and each source with drafts of 8 in every step and with the policy it comes with.
+
+    What none gains on none is what chance does.
+    """
+    ways = {"none": shipped("none"), AGAIN: shipped("none")}
     for source in sources:
         own = shipped(source)
         always = replace(own, length="fixed", toggle="always", guard=False, max_tokens=8)

@@ -23,7 +23,7 @@ LONGEST_WAIT = 256
 class GuardSettings:
     """Bounds of what may be lost and how much is tried."""
 
-    share: float = 0.01
+    share: float = 0.005
     """Of plain decoding's time, that speculation may lose."""
     most_steps: float = 16.0
     """Plain steps' time that past gains may pay for."""

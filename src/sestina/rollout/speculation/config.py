@@ -26,7 +26,7 @@ class DraftConfig:
     toggle: Literal["always", "roofline", "batch"]
     """Whether a step drafts at all."""
     guard: bool
-    """Measure plain steps too, and never lose more than a hundredth of the time that decoding plainly takes."""
+    """Measure plain steps too, and never lose more than half a hundredth of the time that decoding plainly takes."""
     max_tokens: Annotated[int, Ge(1), Le(64)]
     """Most tokens of one draft."""
     paths: Count

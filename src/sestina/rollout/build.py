@@ -23,6 +23,7 @@ from sestina.rollout.speculation.desk import DraftDesk
 from sestina.rollout.speculation.speculator import Speculator
 
 if TYPE_CHECKING:
+    from sestina.rollout.fused import Common
     from sestina.rollout.sglang.pool import ServerPool
     from sestina.rollout.speculation.host import BuildSpeculator
 
@@ -74,10 +75,12 @@ def build_engine(
     desk: DraftDesk | None = None,
     clock: Clock = time.monotonic,
     kv_thread: Executor | None = None,
+    common: "Common | None" = None,
 ) -> Engine:
     """Return the engine, ready for weights, its drafter at this desk if any; only what it needs is imported.
 
-    An embedded engine is told the time by `clock`, and has `kv_thread` read and write for its pool.
+    An embedded engine is told the time by `clock`, has `kv_thread` read and write for its pool, and weights in
+    common with others of its thread.
     """
     desk = desk or DraftDesk()
     match config.engine:
@@ -97,6 +100,7 @@ def build_engine(
                 kv_thread=kv_thread,
                 interruption=config.interruption,
                 clock=clock,
+                common=common,
             )
         case SGLangEngineConfig():
             from sestina.rollout.sglang.engine import SGLangEngine  # noqa: PLC0415

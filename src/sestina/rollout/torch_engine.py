@@ -25,6 +25,7 @@ from sestina.rollout.config import TorchEngineConfig
 from sestina.rollout.drafts import Drafts, IntArray
 from sestina.rollout.engine import Clock, Interruption, check_chunk
 from sestina.rollout.forced import hold_to
+from sestina.rollout.fused import Common
 from sestina.rollout.job import Job
 from sestina.rollout.kv_moves import GOES_ON, KvMoves
 from sestina.rollout.ops import Ops, StepInputs, step_inputs
@@ -46,7 +47,7 @@ class TorchEngine:
 
     `drafter` makes a speculator that runs a model of its own beside the engine's; there is one speculator at most.
     With a speculator, `cost` is what steps take; None measures it when the first weights are there. `kv_thread` reads
-    and writes for the pool.
+    and writes for the pool. Engines with the same `common` are of one thread.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class TorchEngine:
         kv_thread: Executor | None = None,
         interruption: Interruption = "refuse",
         cost: StepCost | None = None,
+        common: Common | None = None,
     ) -> None:
         self._clock = clock
         self._config = config
@@ -82,6 +84,7 @@ class TorchEngine:
             dtype=getattr(torch, config.dtype),
             num_pages=self._pool.num_pages,
             max_step_tokens=config.max_step_tokens,
+            common=None if drafter else common,  # it rounds weights that stay where they are
         )
         self._kv = None if kv_pool is None else KvMoves(kv_pool, self._model, clock=clock, thread=kv_thread)
         self._batcher = Batcher(

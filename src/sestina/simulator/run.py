@@ -30,6 +30,7 @@ from sestina.models.weights import read_weights
 from sestina.policies.planner import SchedulerKind
 from sestina.rewards.pool import RewardPool
 from sestina.rollout.build import build_engine
+from sestina.rollout.fused import Common
 from sestina.rollout.meter import Meter, meter_for
 from sestina.rollout.speculation.desk import DraftDesk
 from sestina.simulator.advice.advise import advise
@@ -125,9 +126,9 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
             run_dir.path, config.telemetry, resolved=as_dict(config), name=config.name, first_step=0
         )
         stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
-        weights = _weights(config)
+        weights, common = _weights(config), Common()
         instances = [
-            _instance(config, number, meter, desk, weights, drains=drains) for number, desk in enumerate(desks)
+            _instance(config, number, meter, desk, weights, common, drains=drains) for number, desk in enumerate(desks)
         ]
         for instance in instances:
             stack.callback(instance.engine.close)
@@ -201,11 +202,18 @@ def _weights(config: RunConfig) -> Weights:
 
 
 def _instance(
-    config: RunConfig, number: InstanceId, meter: Meter, desk: DraftDesk, weights: Weights, *, drains: bool
+    config: RunConfig,
+    number: InstanceId,
+    meter: Meter,
+    desk: DraftDesk,
+    weights: Weights,
+    common: Common,
+    *,
+    drains: bool,
 ) -> EmulatedInstance:
     torch.set_num_threads(1)
     clock, job = VirtualClock(meter), instance_config(config, number)
-    engine = build_engine(job, desk, clock=clock, kv_thread=Inline())
+    engine = build_engine(job, desk, clock=clock, kv_thread=Inline(), common=common)
     engine.load_weights(0, weights)
     return EmulatedInstance(number, engine, clock, weights, drains=drains)
 

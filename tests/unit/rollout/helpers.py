@@ -24,6 +24,7 @@ def make_engine(
     cost=None,
     kv_pool=None,
     interruption="refuse",
+    common=None,
     **changes,
 ):
     config = TorchEngineConfig(
@@ -45,6 +46,7 @@ def make_engine(
         kv_pool=kv_pool,
         interruption=interruption,
         cost=cost,
+        common=common,
     )
     if weights is not None:
         engine.load_weights(0, weights)

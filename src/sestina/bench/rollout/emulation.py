@@ -26,6 +26,7 @@ from sestina.policies.planner import RolloutPlanner, SchedulerKind, build_planne
 from sestina.rewards.messages import Sample as Response
 from sestina.rewards.outcome import Outcome
 from sestina.rollout.config import TorchEngineConfig
+from sestina.rollout.fused import Common
 from sestina.rollout.meter import meter_for
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.suffix import SuffixSpeculator
@@ -95,7 +96,10 @@ def world(
     """Yield a driver of instances that hold what the workload says; the controller's time is not counted."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        instances = [_instance(workload, way, number, num_instances, seed) for number in range(num_instances)]
+        weights, common = read_weights(MODEL, read_shape(MODEL)), Common()
+        instances = [
+            _instance(workload, way, number, num_instances, seed, weights, common) for number in range(num_instances)
+        ]
         for instance in instances:
             stack.callback(instance.engine.close)
         yield EmulatedDriver(
@@ -127,7 +131,15 @@ def _outturn(samples: list[Sample], real_s: Seconds) -> Outturn:
     )
 
 
-def _instance(workload: Workload, way: Way, number: InstanceId, num_instances: int, seed: int) -> EmulatedInstance:
+def _instance(
+    workload: Workload,
+    way: Way,
+    number: InstanceId,
+    num_instances: int,
+    seed: int,
+    weights: Mapping[str, torch.Tensor],
+    common: Common,
+) -> EmulatedInstance:
     shape, clock = read_shape(MODEL), VirtualClock(meter_for("cpu"))
     config = TorchEngineConfig(
         kind="torch",
@@ -148,8 +160,8 @@ def _instance(workload: Workload, way: Way, number: InstanceId, num_instances: i
         clock=clock,
         kv_pool=way.pool and LocalPool(way.pool, f"bench-{os.getpid()}"),
         kv_thread=Inline(),
+        common=common,
     )
-    weights = read_weights(MODEL, shape)
     engine.load_weights(0, weights)
     return EmulatedInstance(number, engine, clock, weights)
 

@@ -8,11 +8,12 @@ verification writes again before anything reads them.
 import torch
 from torch import Tensor
 
+from sestina.rollout.fused import DenseLayer, Layer
 from sestina.rollout.ops import StepInputs
 from sestina.rollout.quantized.choice import choose
 from sestina.rollout.quantized.products import Quantized
 from sestina.rollout.quantized.rounding import Bits
-from sestina.rollout.qwen2 import DenseLayer, Layer, Qwen2
+from sestina.rollout.qwen2 import Qwen2
 
 
 class QuantizedModel:

@@ -25,6 +25,9 @@ class GuardSettings:
 
     share: float = 0.005
     """Of plain decoding's time, that speculation may lose."""
+    first_steps: float = 2.0
+    """Plain steps' time that may be lost beyond that, once: the first probe of a drafter that reads weights of its own
+    would else come when a rollout of few responses is half over."""
     most_steps: float = 16.0
     """Plain steps' time that past gains may pay for."""
     margin: float = 0.02
@@ -42,7 +45,7 @@ class Guard:
     def __init__(self, settings: GuardSettings, cost: MeasuredCost) -> None:
         self._settings = settings
         self._cost = cost
-        self.ledger = Ledger(share=settings.share, most_steps=settings.most_steps)
+        self.ledger = Ledger(share=settings.share, most_steps=settings.most_steps, first_steps=settings.first_steps)
         self._since_control = 0
         self._since_probe = 0
         self._wait = 1

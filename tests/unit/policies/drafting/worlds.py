@@ -42,6 +42,7 @@ class World:
     equal_s: float = 0.0
     """What plain decoding would have taken for the same tokens."""
     worst_step_s: float = 0.0
+    first_step_s: float = 0.0
     plans: list = field(default_factory=list)
 
     def __post_init__(self):
@@ -66,10 +67,16 @@ class World:
         )
         self.policy.learn(outcome)
         plain_s = self.plain_factor * self.cost.plain_s(view.batch, view.kv_tokens)
+        self.first_step_s = self.first_step_s or seconds
         self.elapsed_s += seconds
         self.equal_s += plain_s * (1 + accepted.sum() / view.batch)
         self.worst_step_s = max(self.worst_step_s, seconds - plain_s)
         return outcome
+
+    @property
+    def most_s(self):
+        """What a guarded policy may have taken by now."""
+        return self.equal_s / 0.98 + 2 * self.first_step_s + 1.5 * self.worst_step_s
 
     def seconds(self, view, plan, tokens, drafted):
         jitter = 1 + self.noise * (2 * self.rng.random() - 1)

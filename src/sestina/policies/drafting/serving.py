@@ -1,6 +1,7 @@
 """What chunks add to the steps that they join (EfficientRollout's form, section 4, is of decoding alone).
 
-A step of B sequences that decode and n chunks that join them takes the plain step of B + n sequences (cost.py) and
+A step of B sequences that decode and n chunks that join them, and the later one with which these leave, take the plain
+steps of B + n sequences (cost.py) and
 
     c_join + n * c_chunk + c_text * texts + c_row * rows + c_attend * attended
 
@@ -24,7 +25,7 @@ class ServingCost:
     text_token_s: Seconds
     """c_text: one token that a chunk starts from, cached or not"""
     join_s: Seconds
-    """c_join: a step with chunks that join, over one without"""
+    """c_join: a step with chunks that join and one with chunks that leave, over two without"""
     row_s: Seconds
     """c_row: one row of prefill"""
     row_kv_s: Seconds
@@ -39,7 +40,7 @@ class ServingCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinPoint:
-    """One step that chunks join, draw a token in and leave; measured."""
+    """The step that chunks join and draw a token in, and the one with whose token they leave; measured."""
 
     batch: int
     """Sequences that decode beside them."""
@@ -51,7 +52,7 @@ class JoinPoint:
     cached_tokens: int
     """Of these, found in the cache."""
     seconds: Seconds
-    """With what is done for the chunks before and after the step; the median of some repetitions."""
+    """Of both, with what is done for the chunks before and after them; the median of some repetitions."""
     held_out: bool
     """Not fitted to."""
 
@@ -60,4 +61,4 @@ def joined_s(cost: StepCost, serving: ServingCost, point: JoinPoint) -> Seconds:
     """Return what costs foretell for a point."""
     held = point.batch * point.sequence_tokens + point.chunks * point.text_tokens
     each_s = serving.chunk_of(text=point.text_tokens, cached=point.cached_tokens)
-    return cost.plain_s(point.batch + point.chunks, held) + serving.join_s + point.chunks * each_s
+    return 2 * cost.plain_s(point.batch + point.chunks, held) + serving.join_s + point.chunks * each_s

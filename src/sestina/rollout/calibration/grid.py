@@ -16,6 +16,9 @@ SHORTEST_TOKENS = 64
 JOINED_BATCHES, JOINED, TEXTS = (1, 8, 32), (1, 4), (8, 24, 56, 120, 200, 360)
 """Batches that chunks join, so many at once, from texts of so many tokens."""
 
+JOINED_STEPS = 3
+"""Of a chunk that joins: it draws a token in each."""
+
 ROOM_TOKENS = 128
 """What sequences grow by while their points are measured, once all of them decode."""
 
@@ -33,7 +36,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """Chunks of one token each that join a batch."""
+    """Chunks of a few tokens each that join a batch."""
 
     cell: Cell
     chunks: int
@@ -77,7 +80,7 @@ def cells_of(engine: TorchEngineConfig, *, max_context_tokens: int) -> tuple[lis
 def joins_of(cells: Sequence[Cell], engine: TorchEngineConfig, *, max_context_tokens: int) -> list[Join]:
     """Return what chunks may join the batches of the shortest context: few and many, short texts and long, cached."""
     joined = [cell for cell in cells if cell.sequence_tokens == SHORTEST_TOKENS and cell.batch in JOINED_BATCHES]
-    texts = [text for text in TEXTS if text < max_context_tokens]
+    texts = [text for text in TEXTS if text + JOINED_STEPS <= max_context_tokens]
     wanted = [
         Join(cell=cell, chunks=chunks, text_tokens=text, cached=cached)
         for cell, chunks, text, cached in itertools.product(joined, JOINED, texts, (False, True))

@@ -13,7 +13,7 @@ from sestina.core.records import ChunkRequest, ChunkResult
 from sestina.core.units import Seconds, TokenArray
 from sestina.models.shape import ModelShape
 from sestina.rollout.calibration.forced import ForcedDrafts
-from sestina.rollout.calibration.grid import Cell, Join
+from sestina.rollout.calibration.grid import JOINED_STEPS, Cell, Join
 from sestina.rollout.config import TorchEngineConfig
 from sestina.rollout.meter import meter_for
 from sestina.rollout.pages import PAGE_TOKENS
@@ -28,7 +28,7 @@ STEPS = PAGE_TOKENS
 """Steps that a time is the mean of, after one that does not count: each sequence takes a new page once."""
 
 JOINS = 3
-"""Steps that a time of chunks that join is the median of."""
+"""Times that chunks join, of which a time is the median."""
 
 
 class Passes:
@@ -67,7 +67,10 @@ class Passes:
         return {length: self._mean_s(cell, length) for length in (0, *cell.lengths)}
 
     def joined_s(self, join: Join) -> Seconds:
-        """Return the time of a step that chunks join, each for one token; reading and writing messages counts."""
+        """Return the time of the step that chunks join and the one they leave with; messages count.
+
+        Between these all decode, as in a rollout, where who comes and who goes seldom shares a step.
+        """
         with self._decoding(join.cell):
             same = [self._text(join.text_tokens) for _ in range(join.chunks)]
             texts = [same if join.cached else [self._text(len(text)) for text in same] for _ in range(1 + JOINS)]
@@ -101,25 +104,34 @@ class Passes:
             self._engine.step()
 
     def _join(self, texts: list[TokenArray]) -> Seconds:
-        """Let a chunk for each text come, draw one token and leave; raises EngineError when it takes more steps."""
-        chunks = [_request(self._next_id(), text, 1) for text in texts]
-        frames = [encode([StartChunk(chunk=chunk)]) for chunk in chunks]
+        """Let a chunk for each text come, draw a few tokens and leave; returns what the first and last step take.
+
+        Raises EngineError when they leave with another step.
+        """
+        frames = [encode([StartChunk(chunk=_request(self._next_id(), text, JOINED_STEPS))]) for text in texts]
         self.joined = []
-
-        def serve() -> None:
-            for frame in frames:
-                for message in decode(frame):
-                    assert isinstance(message, StartChunk)
-                    self._engine.submit(message.chunk)
+        seconds = self._timed(lambda: self._come(frames))
+        for _ in range(JOINED_STEPS - 2):
             self.joined += self._engine.step()
-            kv = self._engine.load().kv
-            encode([ChunkEnded(instance=0, result=result, clock_s=0.0, kv=kv) for result in self.joined])
-
-        seconds = self._timed(serve)
-        if len(self.joined) != len(texts):
-            ended = len(self.joined)
-            raise EngineError(f"calibration: of {len(texts)} chunks that joined a step {ended} ended with it")
+        early = len(self.joined)
+        seconds += self._timed(self._leave)
+        if early or len(self.joined) != len(texts):
+            raise EngineError(
+                f"calibration: of {len(texts)} chunks {early} left early, {len(self.joined) - early} with the last step"
+            )
         return seconds
+
+    def _come(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            for message in decode(frame):
+                assert isinstance(message, StartChunk)
+                self._engine.submit(message.chunk)
+        self.joined += self._engine.step()
+
+    def _leave(self) -> None:
+        self.joined += self._engine.step()
+        kv = self._engine.load().kv
+        encode([ChunkEnded(instance=0, result=result, clock_s=0.0, kv=kv) for result in self.joined])
 
     def _timed(self, work: Callable[[], object]) -> Seconds:
         began_s = self._meter()

@@ -32,6 +32,7 @@ from sestina.rollout.speculation.suffix import SuffixSpeculator
 from sestina.rollout.torch_engine import TorchEngine
 from sestina.simulator.clock import VirtualClock, nothing_takes_time
 from sestina.simulator.emulated import EmulatedDriver
+from sestina.simulator.heap import settled_heap
 from sestina.simulator.inline import Inline
 from sestina.simulator.instance import EmulatedInstance
 from sestina.telemetry.journal import Journal
@@ -98,6 +99,7 @@ def world(
         instances = [_instance(workload, way, number, num_instances, seed) for number in range(num_instances)]
         for instance in instances:
             stack.callback(instance.engine.close)
+        stack.enter_context(settled_heap())
         yield EmulatedDriver(
             planner,
             instances,

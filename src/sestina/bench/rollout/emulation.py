@@ -130,7 +130,7 @@ def _outturn(samples: list[Sample], real_s: Seconds) -> Outturn:
 
 
 def _instance(workload: Workload, way: Way, number: InstanceId, num_instances: int, seed: int) -> EmulatedInstance:
-    shape, clock = read_shape(MODEL), VirtualClock(meter_for("cpu"))
+    shape, clock = read_shape(workload.model), VirtualClock(meter_for("cpu"))
     config = TorchEngineConfig(
         kind="torch",
         device="cpu",
@@ -151,7 +151,7 @@ def _instance(workload: Workload, way: Way, number: InstanceId, num_instances: i
         kv_pool=way.pool and LocalPool(way.pool, f"bench-{os.getpid()}"),
         kv_thread=Inline(),
     )
-    weights = read_weights(MODEL, shape)
+    weights = read_weights(workload.model, shape)
     engine.load_weights(0, weights)
     return EmulatedInstance(number, engine, clock, weights)
 

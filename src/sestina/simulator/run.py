@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from typing import TypeAlias, get_args
@@ -39,6 +38,7 @@ from sestina.simulator.clock import VirtualClock, nothing_takes_time
 from sestina.simulator.compare import PICTURE, TABLE, draw_finished, table_of, write_table
 from sestina.simulator.emulated import EmulatedDriver
 from sestina.simulator.emulated_pipeline import pipelined_steps
+from sestina.simulator.heap import settled_heap
 from sestina.simulator.inline import Inline
 from sestina.simulator.instance import EmulatedInstance
 from sestina.simulator.rollouts import roll_out
@@ -143,7 +143,7 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
         )
         feed = Feed(config, materials)
         trainer = stack.enter_context(_trainer(config, sim, meter))
-        stack.enter_context(_settled_heap())
+        stack.enter_context(settled_heap())
         for step, samples, values in _steps(config, sim, driver, feed, trainer):
             metrics.log(step, values | tally_metrics([desk.tally.take() for desk in desks]))
             chunks = [chunk for sample in samples for chunk in sample.chunks]
@@ -172,17 +172,6 @@ def _line(step: int, values: dict[str, float]) -> str:
         return f"step 0{accuracy}"
     rate, step_s = values["perf/rollout_tokens"] / values["perf/step_s"], values["perf/step_s"]
     return f"step {step}: {step_s:.3f} s, {rate:,.0f} tokens/s ({values['perf/simulation_s']:.1f} s){accuracy}"
-
-
-@contextlib.contextmanager
-def _settled_heap() -> Iterator[None]:
-    """Keep the collector off all that is there: walking it takes a tenth of a second, which some step would count."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sestina.core.errors import ConfigError
+from sestina.core.ids import RequestId
 from sestina.policies.drafting.aimd import AimdLengths
 from sestina.policies.group import EvenScheduler
 from sestina.policies.planner import RolloutPlanner
@@ -94,18 +95,22 @@ def test_ranks_change_as_in_the_column_that_they_were_taken_from():
     eight, sixteen = (ranks_of(0.6, groups, num_prompts=2048) for groups in (8, 16))
     assert sixteen.accurate == pytest.approx(published.RANKS[16][0], abs=0.02)
     assert eight.accurate > sixteen.accurate
+    assert all(published.RANKS[n][1] / 2 < found.migrated < 4 * published.RANKS[n][1]
+               for n, found in ((8, eight), (16, sixteen)))  # fmt: skip
     same = ranks_of(0.0, 8, num_prompts=64)
     assert (same.accurate, same.migrated) == (1.0, 0.0)
 
 
-def test_what_outgrows_all_that_was_there_before_is_counted_as_migrated():
+def test_what_outgrows_the_medians_of_its_group_is_counted_as_migrated():
     before = [[10] * 16, [20] * 16]
     now = [[10] * 15 + [12], [20] * 14 + [21, 30]]
-    assert ranks._leaving([0], before, now, beta=1.1) == 1
-    assert ranks._leaving([1], before, now, beta=1.1) == 1
-    assert ranks._leaving([0, 1], before, now, beta=1.6) == 0
+    assert ranks._leaving([0], before, now, beta=1.1) == [RequestId(0, 15)]
+    assert ranks._leaving([1], before, now, beta=1.1) == [RequestId(1, 15)]
+    assert ranks._leaving([0, 1], before, now, beta=1.6) == []
     crowd = [[10] * 13 + [30] * 3, before[1]]
-    assert ranks._leaving([0], before, crowd, beta=1.1) == 1, "of the last tenth alone"
+    assert len(ranks._leaving([0], before, crowd, beta=1.1)) == 1, "of the last tenth alone"
+    once_long = [[10] * 15 + [100], before[1]]
+    assert ranks._leaving([0], once_long, now, beta=1.1) == [RequestId(0, 15)], "one long response is no median"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 workload.py   iterations in the shape of Seer's, scaled down
 emulation.py  one of them on 16 emulated instances: real engines and tokens, virtual clocks
 compare.py    the baseline, divided, context, oracle, grouped drafts, for five seeds
+drafted.py    grouped drafts with a model whose steps read weights, and whose text can be drafted
 pipelined.py  ten steps, one ahead of a trainer: HistoPipe against sub-batches that are dealt out
 ranks.py      three real ranks beside three emulated instances
 scale.py      what context reaches of the oracle with few groups and with many, simulated
@@ -12,7 +13,7 @@ picture.py    responses left over time
 
 from pathlib import Path
 
-from sestina.bench.rollout import decisions, pipelined, ranks, scale
+from sestina.bench.rollout import decisions, drafted, pipelined, ranks, scale
 from sestina.bench.rollout.compare import Plan, compare, figures_of
 from sestina.bench.rollout.picture import draw
 from sestina.bench.turns import Say
@@ -27,6 +28,7 @@ def measure(say: Say) -> list[Figure]:
     say(f"figure: {draw(outturns, PICTURE)}")
     return [
         *figures_of(outturns),
+        *drafted.figures(say),
         *scale.figures(say),
         *pipelined.figures(say),
         *ranks.figures(say),

@@ -33,6 +33,7 @@ from sestina.rollout.speculation.suffix import SuffixSpeculator
 from sestina.rollout.torch_engine import TorchEngine
 from sestina.simulator.clock import VirtualClock, nothing_takes_time
 from sestina.simulator.emulated import EmulatedDriver
+from sestina.simulator.heap import settled_heap
 from sestina.simulator.inline import Inline
 from sestina.simulator.instance import EmulatedInstance
 from sestina.telemetry.journal import Journal
@@ -96,12 +97,13 @@ def world(
     """Yield a driver of instances that hold what the workload says; the controller's time is not counted."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        weights, common = read_weights(MODEL, read_shape(MODEL)), Common()
+        weights, common = read_weights(workload.model, read_shape(workload.model)), Common()
         instances = [
             _instance(workload, way, number, num_instances, seed, weights, common) for number in range(num_instances)
         ]
         for instance in instances:
             stack.callback(instance.engine.close)
+        stack.enter_context(settled_heap())
         yield EmulatedDriver(
             planner,
             instances,
@@ -140,7 +142,7 @@ def _instance(
     weights: Mapping[str, torch.Tensor],
     common: Common,
 ) -> EmulatedInstance:
-    shape, clock = read_shape(MODEL), VirtualClock(meter_for("cpu"))
+    shape, clock = read_shape(workload.model), VirtualClock(meter_for("cpu"))
     config = TorchEngineConfig(
         kind="torch",
         device="cpu",

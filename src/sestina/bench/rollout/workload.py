@@ -43,6 +43,8 @@ class Workload:
     kv_share: float
     """KV of an instance over all tokens of its responses: 1.3 M tokens over 600 of 7615, and over 100 of 22386."""
     chunk_tokens: int
+    model: Path = MODEL
+    """Whose vocabulary is that of the built-in one."""
 
     def kv_capacity_tokens(self, num_instances: int) -> int:
         """Return the KV of an instance, in whole pages."""

@@ -1,9 +1,10 @@
 """The models that rollouts are decoded with.
 
-The larger one has random weights, and text that can be drafted all the same: its embedding is louder than what its
-layers add to it, and the row of its output for the successor of a token, in a fixed cycle of all tokens, points along
-that token's embedding. At temperature 1 a token is followed by its successor about FOLLOW of the time, by any other one
-else. What a response has said is therefore said again by its siblings; all arithmetic of a model of this size is done.
+The larger one, and that of `bench.rollout.drafted`, has random weights, and text that can be drafted all the same: its
+embedding is louder than what its layers add to it, and the row of its output for the successor of a token, in a fixed
+cycle of all tokens, points along that token's embedding. At temperature 1 a token is followed by its successor about
+FOLLOW of the time, by any other one else. What a response has said is therefore said again by its siblings; all
+arithmetic of a model of this size is done.
 """
 
 import math
@@ -50,17 +51,21 @@ class Subject:
     sources: tuple[Source, ...] = ("self", "grouped", "history", "quantized")
 
 
-def write_chain(folder: Path) -> Path:
-    """Write the model of 60 M parameters."""
-    tensors = random_weights(SHAPE_60M, seed=1)
+def write_chain(folder: Path, shape: ModelShape | None = None, *, follow: float = FOLLOW) -> Path:
+    """Write a model whose text can be drafted, of 60 M parameters unless `shape` says otherwise; returns `folder`.
+
+    `follow`: how often a token is followed by its successor, about.
+    """
+    shape = shape or SHAPE_60M
+    tensors = random_weights(shape, seed=1)
     embedding = tensors["model.embed_tokens.weight"]
     embedding *= LOUD
-    order = torch.randperm(SHAPE_60M.vocab_size, generator=torch.Generator().manual_seed(2))
-    gain = math.log(FOLLOW / (1 - FOLLOW) * SHAPE_60M.vocab_size)
+    order = torch.randperm(shape.vocab_size, generator=torch.Generator().manual_seed(2))
+    gain = math.log(follow / (1 - follow) * shape.vocab_size)
     head = torch.empty_like(embedding)
     towards = embedding / embedding.norm(dim=1, keepdim=True)
-    head[order.roll(-1)] = towards[order] * gain / math.sqrt(SHAPE_60M.hidden_size)
-    write_model(folder, SHAPE_60M, (tensors | {"lm_head.weight": head}).items())
+    head[order.roll(-1)] = towards[order] * gain / math.sqrt(shape.hidden_size)
+    write_model(folder, shape, (tensors | {"lm_head.weight": head}).items())
     return folder
 
 

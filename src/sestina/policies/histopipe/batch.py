@@ -28,8 +28,8 @@ class RankedGroup:
 
     index: int
     workers: tuple[InstanceId, ...]
-    longest_before: int
-    """Longest response of its prompts in the last epoch; 0 without history."""
+    highest_median: float
+    """Highest of its prompts' medians in the last epoch; 0 without history."""
     total: int = 0
     queue: deque[Entry] = field(default_factory=deque[Entry])
     """Responses that no worker has begun with."""
@@ -95,7 +95,7 @@ def lay_out(
         RankedGroup(
             index=index,
             workers=tuple(workers[number] for number in numbers),
-            longest_before=max(max(responses[i]) for i in inside) if ranked else 0,
+            highest_median=max(statistics.median(responses[i]) for i in inside) if ranked else 0,
         )
         for index, (inside, numbers) in enumerate(zip(members, worker_ranges(counts, step), strict=True))
     ]

@@ -200,7 +200,7 @@ class HistoPipeScheduler:
         """Return where a response migrates to; None: it stays where it is."""
         if not batch.ranked or entry.id in self._moved:
             return None
-        leaving = migrating(group.unfinished, total=group.total, longest_before=group.longest_before, beta=batch.beta)
+        leaving = migrating(group.unfinished, total=group.total, highest_median=group.highest_median, beta=batch.beta)
         if entry.id not in leaving:
             return None
         target, way = self._target(batch, group)

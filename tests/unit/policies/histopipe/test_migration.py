@@ -21,7 +21,7 @@ def unfinished(*lengths):
 @given(lengths=st.lists(st.integers(1, 100), max_size=12), finished=st.integers(0, 150), longest=st.integers(1, 100))
 def test_only_those_of_the_last_tenth_that_outgrew_history_migrate(lengths, finished, longest):
     total = len(lengths) + finished
-    chosen = migrating(unfinished(*lengths), total=total, longest_before=longest, beta=1.2)
+    chosen = migrating(unfinished(*lengths), total=total, highest_median=longest, beta=1.2)
     if 10 * len(lengths) > total:
         assert chosen == []
     else:
@@ -29,9 +29,9 @@ def test_only_those_of_the_last_tenth_that_outgrew_history_migrate(lengths, fini
 
 
 def test_the_bounds_themselves_do_not_migrate_and_do_count():
-    assert migrating(unfinished(111), total=10, longest_before=100, beta=1.1) == [RequestId(0, 0)]
-    assert migrating(unfinished(110), total=10, longest_before=100, beta=1.1) == []
-    assert migrating(unfinished(500), total=9, longest_before=100, beta=1.1) == []
+    assert migrating(unfinished(111), total=10, highest_median=100, beta=1.1) == [RequestId(0, 0)]
+    assert migrating(unfinished(110), total=10, highest_median=100, beta=1.1) == []
+    assert migrating(unfinished(500), total=9, highest_median=100, beta=1.1) == []
 
 
 def test_the_shorter_half_stays_in_the_step():

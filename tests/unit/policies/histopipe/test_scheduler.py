@@ -164,6 +164,15 @@ def test_the_last_of_a_short_group_that_outgrew_history_goes_to_a_later_group(al
     assert world.running[straggler].instance == (1 if alone else 0)
 
 
+def test_one_long_response_of_the_last_epoch_holds_nothing_back():
+    world = World(num_instances=2, ranking_groups=2)
+    world.offer(0, [(10, 10, 900)] * 5 + [(1000,)] * 5)
+    straggler = RequestId(0, 0)
+    for request in [each for each in list(world.running) if each.group < 5 and each != straggler]:
+        world.end(request)
+    assert outgrown(world, straggler, 2).reason == "intra-step", "20 tokens are more than 1.1 times the median"
+
+
 def test_the_last_of_a_long_group_goes_to_a_worker_that_has_turned_and_stays_there():
     world = World(num_instances=2, ranking_groups=2)
     world.offer(0, [(10,)] * 5 + [(12,)] * 5)

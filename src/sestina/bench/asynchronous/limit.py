@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from sestina.core.units import Seconds, Version
 from sestina.policies.staleness import (
@@ -24,6 +25,9 @@ from sestina.policies.staleness import (
 from sestina.replay.buffer import ReplayBuffer
 from sestina.telemetry.metrics import StepMetrics
 from sestina.telemetry.traces import read_requests
+
+Row: TypeAlias = dict[str, Any]
+"""Columns of a `RequestRow`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +55,23 @@ def spans_of(run_dir: Path, lines: Sequence[StepMetrics]) -> RunSpans:
     """Read what a run at eta = 0, whose metrics are `lines`, took; raises DataError when its traces cannot be read."""
     rows = read_requests(run_dir).to_pylist()
     groups: list[GroupSpans] = []
+    rest_s: Seconds = 0.0
     for line in lines:
-        own = [row for row in rows if row["step"] == line.step]
-        began_s = min(row["offered_s"] for row in own)
-        train_s = line.values["perf/train_s"] / sum(map(_tokens, own))
-        for group in sorted({row["group"] for row in own}):
-            of_group = [row for row in own if row["group"] == group]
-            rollout_s = max(row["rewarded_s"] for row in of_group) - began_s
-            groups.append(GroupSpans(rollout_s=rollout_s, train_s=train_s * sum(map(_tokens, of_group))))
-    rest_s = sum(map(_rest_s, lines)) / len(lines)
-    return RunSpans(groups=tuple(groups), batch_groups=len(groups) // len(lines), rest_s=rest_s)
+        own = _groups_of([row for row in rows if row["step"] == line.step], line.values["perf/train_s"])
+        rest_s += line.values["perf/step_s"] - line.values["perf/train_s"] - max(group.rollout_s for group in own)
+        groups += own
+    return RunSpans(groups=tuple(groups), batch_groups=len(groups) // len(lines), rest_s=rest_s / len(lines))
+
+
+def _groups_of(rows: Sequence[Row], train_s: Seconds) -> list[GroupSpans]:
+    """Return the groups of one batch, which began together."""
+    began_s, all_tokens = min(row["offered_s"] for row in rows), sum(map(_tokens, rows))
+    spans: list[GroupSpans] = []
+    for number in sorted({row["group"] for row in rows}):
+        own = [row for row in rows if row["group"] == number]
+        rollout_s = max(row["rewarded_s"] for row in own) - began_s
+        spans.append(GroupSpans(rollout_s=rollout_s, train_s=train_s * sum(map(_tokens, own)) / all_tokens))
+    return spans
 
 
 def gain_within(spans: RunSpans, max_staleness: int) -> float:
@@ -120,10 +131,5 @@ class _Ideal:
             self._admitted += admit.count
 
 
-def _rest_s(line: StepMetrics) -> Seconds:
-    rollout_s, train_s = line.values["perf/rollout_s"], line.values["perf/train_s"]
-    return line.values["perf/step_s"] - rollout_s - train_s
-
-
-def _tokens(row: dict[str, int]) -> int:
+def _tokens(row: Row) -> int:
     return row["prompt_tokens"] + row["response_tokens"]

@@ -76,6 +76,7 @@ def test_rollout_runs_ahead_within_the_bound(tmp_path, model, updates):
     assert max(run.metric("train/train_rollout_logprob_abs_diff"), default=0) < 1e-4
     assert (sum(run.metric("async/interruptions")) > 0) is (updates == "interrupt")
     assert (max(run.metric("async/mixed_version_ratio")) > 0) is (updates == "interrupt")
+    assert min(run.metric("perf/rollout_s")) > 0, "a batch that waits for the trainer is still put together"
     rows = read_requests(run.dir).to_pylist()
     assert len({(row["group"], row["sample"]) for row in rows}) == len(rows) == STEPS * 32
     assert {row["group"] for row in rows} == set(range(STEPS * GROUPS))

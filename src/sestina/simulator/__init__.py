@@ -4,6 +4,7 @@ agenda.py      what happens next, in order of virtual time
 scoring.py     rewards, and the workers that a real run would have waited for
 run.py         a whole run: config.yaml, metrics, journal, traces, figure
 pipeline.py    a step rolled out while a trainer with a clock of its own takes the one before
+asked.py       admission of asynchronous training, asked for a batch whenever something happened
 
 Emulated: real engines and tokens.
 clock.py       time that passes only while something works, by as much as that really took

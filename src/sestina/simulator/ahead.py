@@ -7,21 +7,12 @@ Gate, replay buffer and accounts are those of a real run.
 
 import time
 
-from sestina.controller.admission import Admission
+from sestina.simulator.asked import AskedAdmission
 from sestina.simulator.feed import SimulatedFeed, SimulatedOffer
 from sestina.simulator.outcome import Spans, step_metrics
 from sestina.simulator.response import Response
 from sestina.simulator.simulated import SimulatedDriver
 from sestina.simulator.world import World
-
-
-class _Admission(Admission[SimulatedOffer, Response]):
-    """Knows whether a group has ended since it was last asked for a batch."""
-
-    news = True
-
-    def _wake(self) -> None:
-        self.news = True
 
 
 class AheadRun:
@@ -30,7 +21,9 @@ class AheadRun:
     def __init__(self, world: World, driver: SimulatedDriver) -> None:
         self._world, self._driver = world, driver
         feed = SimulatedFeed(world.workload, max_new_tokens=world.config.rollout.max_new_tokens)
-        self._admission = _Admission(world.config, feed, driver, lambda: driver.now_s)
+        self._admission: AskedAdmission[SimulatedOffer, Response] = AskedAdmission(
+            world.config, feed, driver, lambda: driver.now_s
+        )
 
     def take_step(self, step: int) -> tuple[list[Response], dict[str, float]]:
         """Simulate one step; returns its responses and metrics.
@@ -60,9 +53,7 @@ class AheadRun:
         self._admission.news = True
 
         def take() -> bool:
-            if self._admission.news:  # what is open is looked through only when that can make a batch
-                self._admission.news = False
-                found.extend(self._admission.take(step) or [])
+            found.extend(self._admission.take_if_new(step) or [])
             return bool(found)
 
         self._driver.run_until(take)

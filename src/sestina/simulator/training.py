@@ -7,12 +7,12 @@ import time
 from collections.abc import Sequence
 
 from sestina.config.run import RunConfig
-from sestina.controller.admission import Admission
 from sestina.controller.batch import eval_metrics, rollout_metrics, to_batch
 from sestina.controller.feed import Feed
 from sestina.controller.kv_metrics import metrics_of_pool
 from sestina.controller.sample import Sample
 from sestina.core.units import Seconds
+from sestina.simulator.asked import AskedAdmission
 from sestina.simulator.emulated import EmulatedDriver
 from sestina.simulator.trainer import EmulatedTrainer
 from sestina.telemetry.idle import Spans, idle_of
@@ -26,7 +26,7 @@ class EmulatedRun:
     def __init__(self, config: RunConfig, feed: Feed, driver: EmulatedDriver, trainer: EmulatedTrainer | None) -> None:
         self._config, self._feed, self._driver, self._trainer = config, feed, driver, trainer
         self._mixed = config.run.mode == "async"
-        self._admission = Admission(config, feed, driver, lambda: driver.now_s) if self._mixed else None
+        self._admission = AskedAdmission(config, feed, driver, lambda: driver.now_s) if self._mixed else None
 
     def begin(self) -> tuple[list[Sample], Values]:
         """Evaluate the weights that the run starts from, if it evaluates."""
@@ -63,13 +63,16 @@ class EmulatedRun:
         return idle_of(rows, chunks, num_instances=instances, spans=Spans.of(values)).metrics()
 
     def _batch(self, step: int) -> list[Sample]:
-        if self._admission is None:
+        admission = self._admission
+        if admission is None:
             return self._driver.roll_out(self._feed.draw(step))
-        found: list[Sample] = []
+        admission.news, found = True, list[Sample]()
 
         def take() -> bool:
-            assert self._admission is not None
-            found.extend(self._admission.take(step) or [])
+            """The controller puts the batch together and keeps its accounts, in its own time."""
+            if admission.news:
+                with self._driver.working():
+                    found.extend(admission.take_if_new(step) or [])
             return bool(found)
 
         self._driver.run_until(take)

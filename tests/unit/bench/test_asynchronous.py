@@ -4,12 +4,13 @@ from sestina.bench import staleness
 from sestina.bench.asynchronous import batching, overlap
 from sestina.bench.packing import sums_lengths
 from sestina.telemetry.metrics import StepMetrics
+from tests.unit.bench.helpers import write_groups
 
 SEEDS = (1, 2)
 
 
 def lines(tokens, seconds):
-    names = ("perf/train_s", "async/staleness_mean", "async/interruptions", "eval/accuracy")
+    names = ("perf/train_s", "perf/rollout_s", "async/staleness_mean", "async/interruptions", "eval/accuracy")
     values = dict.fromkeys(names, 0.5) | {"perf/rollout_tokens": tokens, "perf/step_s": seconds}
     return [StepMetrics(step=step, time=0.0, values=values) for step in range(1, 4)]
 
@@ -19,14 +20,18 @@ def test_a_runs_throughput_is_of_its_whole_time():
     assert overlap.throughput([*lines(10.0, 2.0), fast]) == pytest.approx(930 / 7)
 
 
-def test_gains_are_of_equal_seeds(monkeypatch):
+def test_gains_are_of_equal_seeds(tmp_path, monkeypatch):
     asked = {}
 
-    def emulate(_runs, jobs, _say, *, limit_s):
+    def emulate(runs, jobs, _say, *, limit_s):
         asked.update(jobs)
+        for name in jobs:
+            for step in range(1, 4):
+                write_groups(runs / name, step, begins_s=float(step), groups={step: (0.5, 10)})
         return {name: lines(100.0, 1.0 if "max_staleness=0" in " ".join(jobs[name]) else 0.5) for name in jobs}
 
     monkeypatch.setattr(overlap, "emulate_all", emulate)
+    monkeypatch.setattr(overlap, "RUNS", tmp_path)
     figures = {figure.name: figure for figure in overlap.figures(print, SEEDS)}
     assert len(asked) == 2 * 10
     assert asked["eta-4-2"][-2:] == ("async.max_staleness=4", "seed=2")
@@ -34,6 +39,9 @@ def test_gains_are_of_equal_seeds(monkeypatch):
     assert figures["eta 4: over eta 0, median of 2 seeds"].met
     assert figures["whole responses, interrupted: over whole responses, not interrupted, lowest"].value == 1.0
     assert figures["eta 0: trainer at work"].value == 0.5
+    assert figures["eta 1: over eta 0, most that the bound allows"].value == pytest.approx(3.0 / 2.0)
+    assert figures["eta 1: reached of what the bound allows"].value == pytest.approx(2.0 / 1.5)
+    assert figures["a trainer that never waits: over eta 0, median of 2 seeds"].value == 2.0
 
 
 @pytest.mark.parametrize("split", [batching.by_budget, batching.by_number])

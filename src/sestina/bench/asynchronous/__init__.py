@@ -1,6 +1,7 @@
 """`make bench-async`: what it is worth that rollout does not wait for the trainer.
 
 overlap.py   12 emulated instances and 4 trainer shares under bounds of staleness, interrupted and not
+limit.py     what a bound of staleness allows at most, of what a run at eta = 0 took
 batching.py  the trainer's step on micro-batches by token budget against a fixed number of samples
 """
 

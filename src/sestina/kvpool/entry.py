@@ -109,7 +109,7 @@ def _open(raw: ByteArray, key: EntryKey, page_bytes: int) -> tuple[int, int, int
     found = EntryKey(version=version, request=RequestId(group, sample))
     if found != key or found_bytes != page_bytes:
         raise DataError(f"{key.name} holds {found.name} in pages of {found_bytes} bytes, not {page_bytes}")
-    return num_tokens, num_pages, digest, struct.unpack(f"<{num_pages}Q", sums)
+    return num_tokens, num_pages, digest, struct.unpack(f"<{len(sums) // 8}Q", sums)
 
 
 def _leading(pages: ByteArray, sums: Sequence[int]) -> int:

@@ -70,7 +70,7 @@ def head_of(key: EntryKey, tokens: TokenArray, pages: ByteArray) -> bytes:
         len(pages),
         _digest(tokens),
     )
-    checksums = b"".join([_CHECKSUM.pack(xxh3_64_intdigest(page)) for page in pages])
+    checksums = struct.pack(f"<{len(pages)}Q", *map(xxh3_64_intdigest, pages))
     sealed = header + _CHECKSUM.pack(xxh3_64_intdigest(header + checksums)) + checksums
     return sealed.ljust(offset_of(len(pages)), b"\0")
 
@@ -109,15 +109,15 @@ def _open(raw: ByteArray, key: EntryKey, page_bytes: int) -> tuple[int, int, int
     found = EntryKey(version=version, request=RequestId(group, sample))
     if found != key or found_bytes != page_bytes:
         raise DataError(f"{key.name} holds {found.name} in pages of {found_bytes} bytes, not {page_bytes}")
-    return num_tokens, num_pages, digest, np.frombuffer(sums, np.uint64).tolist()
+    return num_tokens, num_pages, digest, struct.unpack(f"<{len(sums) // 8}Q", sums)
 
 
 def _leading(pages: ByteArray, sums: Sequence[int]) -> int:
     """Return how many pages there are before the first damaged one."""
-    for number, page in enumerate(pages):
-        if xxh3_64_intdigest(page) != sums[number]:
-            return number
-    return len(pages)
+    found = tuple(map(xxh3_64_intdigest, pages))
+    if found == tuple(sums[: len(pages)]):
+        return len(pages)
+    return next(number for number, pair in enumerate(zip(found, sums, strict=False)) if pair[0] != pair[1])
 
 
 def _digest(tokens: TokenArray) -> int:

@@ -40,19 +40,19 @@ class LocalPool:
 
     def store(self, key: EntryKey, tokens: TokenArray, pages: ByteArray) -> Stored:
         """Keep the KV of `tokens`, which lies in pages [pages, page bytes]; mutates the pool alone."""
-        head = head_of(key, tokens, pages)
+        name, head = key.name, head_of(key, tokens, pages)
         num_bytes = len(head) + pages.nbytes
         with self._tally.locked():
-            self._drop_former(key.name)
+            self._drop_former(name)
             room = self._room(num_bytes)
             if room is None:
                 return Stored(target="full")
             moving = self._clear(room.steps)
-            self._tally.add(room.tier, num_bytes - self._shelves[room.tier].reuse(key.name))
+            self._tally.add(room.tier, num_bytes - self._shelves[room.tier].reuse(name))
         demoted = sum(self._demote(entry) for entry in moving)
         evicted = len(room.steps) - demoted
         try:
-            self._shelves[room.tier].write(key.name, head, pages.data)
+            self._shelves[room.tier].write(name, head, pages.data)
         except OSError as error:
             self._not_written(room.tier, num_bytes, error)
             return Stored(target="failed", demoted=demoted, evicted=evicted)
@@ -60,9 +60,10 @@ class LocalPool:
 
     def take(self, key: EntryKey) -> Found | None:
         """Take an entry out; None when it is not there. Raises OSError when it is and cannot be opened."""
+        name = key.name
         with self._tally.locked():
             for tier, shelf in self._shelves.items():
-                found = shelf.take(key.name)
+                found = shelf.take(name)
                 if found is None:
                     continue
                 if tier == "ssd" and not found.moving:  # its mover keeps account; what was in memory is a blank

@@ -61,7 +61,7 @@ class Shelf:
     def __init__(self, tier: Tier, folder: Folder) -> None:
         self.tier: Tier = tier
         self.folder = folder
-        self._at = f"{folder.path}/"
+        self._at, self._pid = f"{folder.path}/", os.getpid()
         self._blanks: list[tuple[str, int]] = []
 
     def held(self) -> Iterator[Held]:
@@ -73,6 +73,8 @@ class Shelf:
 
     def num_bytes(self, name: str) -> int:
         """Return the size of an entry; 0 when it is not there."""
+        if not os.access(self._at + name, os.F_OK):  # as nearly always, at a fourth of what an exception takes
+            return 0
         try:
             return os.stat(self._at + name).st_size
         except OSError:
@@ -89,7 +91,7 @@ class Shelf:
             if self.tier == "ssd" or moving:
                 os.unlink(path)
             else:
-                blank = f"{self._at}.{os.getpid()}-{next(_NUMBERS)}{_BLANK}"
+                blank = f"{self._at}.{self._pid}-{next(_NUMBERS)}{_BLANK}"
                 os.rename(path, blank)
                 self._blanks.append((blank, num_bytes))
             return Found(tier=self.tier, num_bytes=num_bytes, moving=moving, file=file)
@@ -159,7 +161,7 @@ class Shelf:
             _log.warning("KV pool: %s stays: %s", self._aside(name), error.strerror)
 
     def _aside(self, name: str) -> str:
-        return f"{self._at}.{name}.{os.getpid()}"
+        return f"{self._at}.{name}.{self._pid}"
 
 
 def _write_all(file: int, parts: Sequence[bytes | memoryview]) -> None:

@@ -1,5 +1,8 @@
+import struct
+
 import numpy as np
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from sestina.core.errors import DataError
 from sestina.core.ids import RequestId
@@ -76,3 +79,10 @@ def test_an_entry_of_something_else_is_refused(raw, key, known):
 def test_pages_of_another_model_are_refused(raw):
     with pytest.raises(DataError, match="pages of 256 bytes, not 512"):
         read_entry(raw, KEY, TOKENS, page_bytes=512, page_tokens=16)
+
+
+def test_a_sealed_header_with_fewer_pages_than_none_is_refused(raw):
+    header = raw[:48].tobytes() + struct.pack("<q", -1) + raw[56:64].tobytes()
+    forged = np.frombuffer(header + struct.pack("<Q", xxh3_64_intdigest(header)), np.uint8)
+    with pytest.raises(DataError, match="another text"):
+        read(forged)

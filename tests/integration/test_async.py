@@ -28,7 +28,7 @@ AHEAD = {
     "rollout__num_instances": 1,
     "rollout__max_new_tokens": CHUNK_TOKENS,
     "rollout__chunk_tokens": CHUNK_TOKENS,
-    "rollout__engine__max_running": 4,
+    "rollout__engine__max_running": 2,
     "rollout__engine__kv_capacity_tokens": 2048,
     "algorithm__minibatches": 1,
 }
@@ -71,6 +71,14 @@ def test_rollout_runs_ahead_within_the_bound_and_is_interrupted(ahead):
     assert max(ahead.metric("train/behaviour_weight")) != 1
     spans = [row for row in read_requests(ahead.dir).to_pylist() if row["first_version"] < row["last_version"]]
     assert spans
+
+
+@pytest.mark.slow
+def test_interrupted_responses_may_go_on_over_the_keys_and_values_of_older_weights(tmp_path, model):
+    run = train(tmp_path / "run", model, PPO, **AHEAD, async__keep_kv=True)
+    assert run.code == 0, run.output
+    assert sum(run.metric("async/interruptions")) > 0
+    assert max(run.metric("async/mixed_version_ratio")) > 0
 
 
 def check(run, steps=STEPS, eta=ETA, batch_groups=8):

@@ -124,7 +124,7 @@ class Batcher:
         for job in self.waiting:
             job.turn(len(job.known), version, kept_kv=False)
         for job in reversed(list(self.running.values())):
-            kept = keep_kv and self.slots.computed[job.slot] > 0
+            kept = keep_kv and bool(self.slots.computed[job.slot] > 0)
             job.turn(int(self.slots.length[job.slot]), version, kept_kv=kept)
             if kept:
                 job.num_published = PRIVATE

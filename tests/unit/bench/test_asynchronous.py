@@ -33,7 +33,7 @@ def test_gains_are_of_equal_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(overlap, "emulate_all", emulate)
     monkeypatch.setattr(overlap, "RUNS", tmp_path)
     figures = {figure.name: figure for figure in overlap.figures(print, SEEDS)}
-    assert len(asked) == 2 * 10
+    assert len(asked) == 2 * 12
     assert asked["eta-4-2"][-2:] == ("async.max_staleness=4", "seed=2")
     assert figures["eta 4: over eta 0, median of 2 seeds"].value == 2.0
     assert figures["eta 4: over eta 0, median of 2 seeds"].met

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from sestina.core.errors import EngineError
-from sestina.core.records import VersionSpan
+from sestina.core.records import KvUse, VersionSpan
 from sestina.rollout.speculation.suffix import SuffixSpeculator
+from sestina.transport.codec import decode, encode
+from sestina.transport.messages import ChunkEnded
 from tests.conftest import lively_weights
 from tests.unit.rollout.helpers import finish, make_engine, make_requests, outputs, same
 from tests.unit.rollout.test_suffix_speculator import EAGER
@@ -105,6 +107,16 @@ def test_nobody_shares_pages_that_older_weights_have_begun(shape, versions):
         outputs({0: again}), outputs({0: finish(make_engine(shape, versions[1], stop_token=-1), [rest])[rest.id]})
     )
     assert finish(engine, [rest])[request.id].cached_tokens > 0, "pages of the weights that are there are shared"
+
+
+@pytest.mark.parametrize("interruption", ["recompute", "keep_kv"])
+def test_an_interrupted_chunk_can_be_sent(shape, versions, interruption):
+    requests = make_requests(shape, groups=2, samples=2, max_new_tokens=40)
+    results = interrupted(shape, versions, requests, interruption=interruption).values()
+    assert {span.kept_kv for result in results for span in result.spans} == {False, interruption == "keep_kv"}
+    kv = KvUse(submitted=0, peak_tokens=0, capacity_tokens=0)
+    sent = [ChunkEnded(instance=0, result=result, clock_s=0.0, kv=kv) for result in results]
+    assert [message.result.spans for message in decode(encode(sent))] == [result.spans for result in results]
 
 
 def test_preemption_ends_a_span_over_kept_keys_and_values(shape, versions):

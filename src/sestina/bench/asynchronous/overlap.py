@@ -4,12 +4,14 @@ Everything is emulated (docs/decisions/0023, 0028): instances, trainer and contr
 advance by what their work really takes on a core of this machine. A run counts from its first token to its last
 weights, with the time in which rollout gets ahead and the time in which nothing is left to admit.
 
-On a CPU, where training on a token costs more than drawing it, the trainer is the bottleneck of large batches, and
-nothing can then gain more than rollout's share of a step at eta = 0. Batches are small here, so that rollout of one
-takes a little longer than training on it; larger ones stand beside. The learning rate leaves lengths as they are.
+What rollout can gain is decided by its share of a synchronous step, 63 to 91 % in what the papers train (Seer, section
+1; AReaL, section 3). On a CPU, where training on a token costs more than drawing it, only small batches are like that:
+here 16 responses, of eight prompts, since it is the prompt that says how long a response is and batches of few prompts
+are tenfold longer or shorter than the next. Larger ones, in which the trainer has more to do than rollout, stand beside.
+The learning rate leaves lengths as they are.
 
-Such batches have four prompts, and are tenfold longer or shorter than the next. What the bound then allows at most,
-whatever rollout does, is computed of each seed's own times at eta = 0 (limit.py) and stated beside what was reached.
+What a bound allows at most, whatever rollout does, is computed of each seed's own times at eta = 0 (limit.py) and stated
+beside what was reached.
 """
 
 import statistics
@@ -37,11 +39,20 @@ SETTINGS = (
     "algorithm.proximal=loglinear",
     "reward.num_workers=1",
 )
-SMALL, LARGE = ("algorithm.batch_size=32", "run.steps=32"), ("algorithm.batch_size=128", "run.steps=8")
-"""The same prompts."""
+SMALL = ("algorithm.batch_size=16", "algorithm.group_size=2", "run.steps=32")
 LEAST_GAIN: Mapping[int, float | None] = {0: None, 1: 1.6, 2: None, 4: 2.0, 8: None}
 """By eta, over eta = 0."""
-LARGER = {f"batches of 128, eta {eta}": (*LARGE, f"async.max_staleness={eta}") for eta in (0, 4)}
+LARGE, FAR = {32: 32, 128: 8}, 4
+"""Steps by responses of a batch in groups of 8, of the same prompts; and the bound they are taken under."""
+LARGER = {
+    f"batches of {size}, eta {eta}": (
+        f"algorithm.batch_size={size}",
+        f"run.steps={steps}",
+        f"async.max_staleness={eta}",
+    )
+    for size, steps in LARGE.items()
+    for eta in (0, FAR)
+}
 WHOLE = (*SMALL, "async.max_staleness=4", "rollout.chunk_tokens=400")
 """Responses in one chunk each, so that nothing but weights interrupts them."""
 UPDATES = {
@@ -71,11 +82,12 @@ def figures(say: Say, seeds: Sequence[int]) -> Iterator[Figure]:
     for way, bound in zip(others, (LEAST_INTERRUPTED, None), strict=True):
         yield from _describe(way, runs, seeds)
         yield from _gain(interrupted, way, runs, seeds, bound)
-    base, ahead = LARGER
-    yield from _describe(base, runs, seeds)
-    yield from _describe(ahead, runs, seeds)
-    yield from _gain(ahead, base, runs, seeds, None)
-    yield from _within(ahead, base, 4, runs, seeds)
+    for size in LARGE:
+        base, ahead = f"batches of {size}, eta 0", f"batches of {size}, eta {FAR}"
+        yield from _describe(base, runs, seeds)
+        yield from _describe(ahead, runs, seeds)
+        yield from _gain(ahead, base, runs, seeds, None)
+        yield from _within(ahead, base, FAR, runs, seeds)
 
 
 def throughput(lines: list[StepMetrics]) -> float:

@@ -76,6 +76,15 @@ def test_better_drafts_yield_more_and_none_are_taken_where_they_do_not_pay():
     assert (windowed(1.0).drafted, windowed(1.0).accepted) == (32, 32)
 
 
+def test_what_follows_on_nothing_of_the_last_epoch_takes_steps_without_drafts():
+    step, drafts = windowed(rate_of(0.72)), histospec(0.72)
+    with_draft = 93 / (1 + step.accepted)
+    assert drafts.rates[0] == (1.0, pytest.approx(100 / (with_draft + 7)))
+    assert drafts.drafts(1, [5]) * (with_draft + 7) == pytest.approx(step.drafted * with_draft)
+    accepted = (drafts.rates[0][1] - 1) / drafts.drafts(1, [5])
+    assert accepted == pytest.approx(0.72), "of what is drafted, as published"
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0, float("nan")])
 def test_an_acceptance_that_is_none_is_refused(share):
     with pytest.raises(ConfigError, match="acceptance: .* is not allowed; between 0 and 1"):

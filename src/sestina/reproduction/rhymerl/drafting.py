@@ -6,15 +6,14 @@ the chain's mean draft and its mean of accepted tokens. The probability is the o
 paper has measured.
 
 Not every step finds a draft. Of mathematics 7 % of a response's tokens do not follow on anything of the last epoch
-under the shortest prefix (section 5.1); each of them takes a step of its own, without a draft. That is the least: the
-paper's count takes every match to its end, and has no values of what drafts yield in a run (figure 17).
+under the shortest prefix, of code 25 % (section 5.1); each of them takes a step of its own, without a draft. That is
+the least: the paper's count takes every match to its end, and has no values of what drafts yield in a run (figure 17).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sestina.core.errors import ConfigError
-from sestina.reproduction.rhymerl.published import SIMILARITY
 from sestina.simulator.acceptance import Drafting, yielded
 
 WINDOWS = range(2, 33, 2)
@@ -29,14 +28,16 @@ class Windowed:
     accepted: float
 
 
-def histospec(acceptance: float) -> Drafting:
+def histospec(acceptance: float, similarity: float) -> Drafting:
     """Return drafts of which this share is accepted, and that are left out where plain steps are faster.
 
-    Raises ConfigError for a share that is none.
+    `similarity`: share of tokens that follow on a match in the last epoch.
+
+    Raises ConfigError for an acceptance that is no share.
     """
     step, longest = windowed(rate_of(acceptance)), WINDOWS[-1]
-    with_draft = SIMILARITY / (1 + step.accepted)
-    steps = with_draft + 1 - SIMILARITY
+    with_draft = similarity / (1 + step.accepted)
+    steps = with_draft + 1 - similarity
     """Of a token."""
     drafted = step.drafted * with_draft / steps
     return Drafting(lengths=(0, longest), siblings=(0,), rates=((1.0, 1 / steps),), drafted=(drafted / longest,))

@@ -35,9 +35,12 @@ class Outcome:
         return self.tail_s / self.rollout_s
 
 
-def rolled_out(world: World, scheduler: SchedulerKind, iterations: int) -> Outcome:
-    """Simulate so many iterations, each with lengths of its own; `group` has equally many groups on each instance."""
-    return mean([_iteration(world, scheduler, step) for step in range(1, iterations + 1)])
+def rolled_out(world: World, scheduler: SchedulerKind, iterations: int, *, replicas: int = 1) -> Outcome:
+    """Simulate so many iterations, each with lengths of its own; `group` has equally many groups on each instance.
+
+    `replicas`: the world's instances that are one instance of the system (`EvenScheduler`).
+    """
+    return mean([_iteration(world, scheduler, step, replicas) for step in range(1, iterations + 1)])
 
 
 def mean(outcomes: Sequence[Outcome]) -> Outcome:
@@ -56,8 +59,8 @@ def mean(outcomes: Sequence[Outcome]) -> Outcome:
     )
 
 
-def _iteration(world: World, scheduler: SchedulerKind, step: int) -> Outcome:
-    planner = RolloutPlanner(EvenScheduler(seed=0)) if scheduler == "group" else None
+def _iteration(world: World, scheduler: SchedulerKind, step: int, replicas: int) -> Outcome:
+    planner = RolloutPlanner(EvenScheduler(seed=0, replicas=replicas)) if scheduler == "group" else None
     responses, metrics = take_step(world, driver_of(world, scheduler, None, planner), step)
     finished = finished_after(responses)
     ends = _instance_ends(responses)

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 
 from sestina.core.errors import ConfigError
 
-SPREADS = (0.6, 1.0, 1.4)
-"""Deviations of the logarithm that are tried; a finer grid is below what iterations differ by."""
+SPREADS = (0.3, 0.6, 1.0, 1.4, 2.0)
+"""Deviations of the logarithm that are tried; a finer grid is below what iterations differ by. Of Seer's workloads
+groups differ by three tenths of their mean at 0.3, and a third to a half of all tokens are in responses at their limit
+at 2.0.
+"""
 
 
 def spread_of(share: float, simulated: Mapping[float, float]) -> float:

@@ -19,6 +19,13 @@ def test_a_plain_rollout_takes_what_is_published(published):
     assert [each.batch for each in slices] == sorted((each.batch for each in slices), reverse=True)
 
 
+def test_the_longest_response_is_never_alone_while_its_replica_has_its_part_of_the_others():
+    slices, _ = slices_of(QWEN_7B, cost_of(QWEN_7B.constants))
+    assert (slices[0].batch, slices[-1].batch) == (129, 1)
+    done_99 = round(len(slices) * 30 / 88)
+    assert slices[done_99].batch == 2, "9 others on 8 replicas"
+
+
 def test_time_in_which_nothing_decodes_is_found_again():
     cost = cost_of(LLAMA_8B.constants)
     slices, rest_s = slices_of(LLAMA_8B, cost)

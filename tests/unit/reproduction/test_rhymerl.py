@@ -70,17 +70,28 @@ def test_the_window_in_the_mean_is_that_of_the_policy():
 
 
 def test_better_drafts_yield_more_and_none_are_taken_where_they_do_not_pay():
-    yields = [histospec(acceptance).rates[0][1] for acceptance in (0.65, 0.72, 0.79)]
+    yields = [histospec(acceptance, 0.93).rates[0][1] for acceptance in (0.65, 0.72, 0.79)]
     assert yields == sorted(yields)
-    assert histospec(0.72).lengths[0] == 0, "a plain step can be chosen"
+    assert histospec(0.72, 0.93).lengths[0] == 0, "a plain step can be chosen"
     assert (windowed(0.0).drafted, windowed(0.0).accepted) == (2, 0)
     assert (windowed(1.0).drafted, windowed(1.0).accepted) == (32, 32)
+
+
+def test_what_follows_on_nothing_of_the_last_epoch_takes_steps_without_drafts():
+    step, drafts = windowed(rate_of(0.72)), histospec(0.72, 0.93)
+    with_draft = 93 / (1 + step.accepted)
+    assert drafts.rates[0] == (1.0, pytest.approx(100 / (with_draft + 7)))
+    assert drafts.drafts(1, [5]) * (with_draft + 7) == pytest.approx(step.drafted * with_draft)
+    accepted = (drafts.rates[0][1] - 1) / drafts.drafts(1, [5])
+    assert accepted == pytest.approx(0.72), "of what is drafted, as published"
+    assert histospec(0.72, 0.75).rates[0][1] < drafts.rates[0][1] < histospec(0.72, 1.0).rates[0][1]
+    assert histospec(0.72, 1.0).rates[0][1] == pytest.approx(1 + step.accepted)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, float("nan")])
 def test_an_acceptance_that_is_none_is_refused(share):
     with pytest.raises(ConfigError, match="acceptance: .* is not allowed; between 0 and 1"):
-        histospec(share)
+        histospec(share, 0.93)
 
 
 def test_each_part_is_worth_something():

@@ -75,7 +75,7 @@ def test_weights_of_eight_bits_leave_more_room_and_are_read_sooner():
     )
     assert halved.cost.step.weights_s == whole.cost.step.weights_s / 2
     assert halved.cost.experts.all_s == whole.cost.experts.all_s / 2
-    assert halved.limits.kv_capacity_tokens > 32 * (98304 + 2048)
+    assert halved.limits.kv_capacity_tokens > 98304 + 2048, "a replica's"
 
 
 def test_the_baseline_spreads_groups_evenly():
@@ -88,6 +88,31 @@ def test_the_baseline_spreads_groups_evenly():
     for command in commands:
         bound.setdefault(command.instance, []).append(command.request.group)
     assert bound == {0: [0, 0, 3, 3], 1: [1, 1, 4, 4], 2: [2, 2, 5, 5]}
+
+
+def test_the_replicas_of_an_instance_have_its_requests_in_turn():
+    planner = RolloutPlanner(EvenScheduler(seed=0, replicas=2))
+    for number in range(4):
+        planner.handle(InstanceUp(instance=number, kv_capacity_tokens=100, page_tokens=1, max_running=9), now=0.0)
+    groups = tuple(GroupSpec(group=n, prompt_tokens=1, num_samples=3, max_new_tokens=5) for n in range(4))
+    commands = planner.handle(BatchOffered(batch=0, groups=groups), now=0.0)
+    bound = {}
+    for command in commands:
+        bound.setdefault(command.instance, []).append(command.request.group)
+    assert bound == {0: [0, 0, 2], 1: [0, 2, 2], 2: [1, 1, 3], 3: [1, 3, 3]}
+
+
+def test_replicas_of_attention_have_their_own_room_and_share_experts():
+    apart, whole = (world_of_task(task, "seer", between=0.8) for task in (KIMI, dataclasses.replace(KIMI, replicas=1)))
+    assert (whole.config.rollout.num_instances, apart.config.rollout.num_instances) == (8, 256)
+    assert apart.limits.kv_capacity_tokens == whole.limits.kv_capacity_tokens // 32
+    assert apart.limits.max_running == whole.limits.max_running // 32 == 1024
+    one, all_of_them = apart.cost.lines(10, 1.0), whole.cost.lines(320, 1.0)
+    assert (one.read_s, one.rows_s) == (pytest.approx(all_of_them.read_s), pytest.approx(all_of_them.rows_s))
+    assert one.read_token_s == pytest.approx(32 * all_of_them.read_token_s)
+    assert one.rows_token_s == pytest.approx(32 * all_of_them.rows_token_s)
+    own_s = 31 * 10 * (6.0e-5 + 2.0e-6)
+    assert all_of_them.further_s - one.further_s == pytest.approx(own_s), "an engine's work for sequences of others"
 
 
 def test_systems_come_in_the_published_order():

@@ -92,7 +92,7 @@ class Guard:
     def learn(self, outcome: StepOutcome) -> None:
         """A step is done; charges it by what was predicted when it was planned."""
         plan, batch = outcome.plan, outcome.view.batch
-        self._since_probe += 1
+        self._since_probe += 1 + outcome.rested
         if outcome.rested:
             self.ledger.plain(plan.plain_s, steps=outcome.rested)
         if not plan.speculate:

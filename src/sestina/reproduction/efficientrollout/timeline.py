@@ -3,7 +3,8 @@
 Responses end as they are published to under plain decoding, linearly between the published shares; how many tokens
 that time is follows from the cost of a plain step. What is left of the published rollout when a response has reached
 its limit is taken for time in which nothing decodes, and drafts do not change it: the one value that is fitted. Drafts
-change the time of a token, not which responses are left when it is drawn.
+change the time of a token, not which responses are left when it is drawn. The replica is that of the longest response,
+which ends the rollout; the others that are left are on all of them alike.
 """
 
 from collections.abc import Sequence
@@ -105,7 +106,8 @@ def _drawn(published: Published, cost: StepCost, decode_s: Seconds) -> list[Slic
     context = 0.0
     for number in range(SLICES):
         done = float(np.interp((number + 0.5) * slice_s, ends_s, (0.0, *SHARES)))
-        batch = max(1, round((1 - done) * RESPONSES / REPLICAS))
+        others = max(0.0, (1 - done) * RESPONSES - 1)
+        batch = 1 + round(others / REPLICAS)
         tokens = slice_s / cost.plain_s(batch, int(batch * context))
         found.append(Slice(batch=batch, context=int(context), tokens=tokens))
         context += tokens

@@ -1,7 +1,8 @@
 """RhymeRL's ablation, its averages over veRL and AReaL, and its ranks, beside what simulations say.
 
 Fitted: two values to veRL's idle shares, and for each model the trainer's rate (worlds.py). The averages are of three
-models on mathematics; the paper's are of tasks and algorithms besides.
+models and of what drafts find in mathematics and in code, both on the lengths of mathematics, since code's are not
+published; the paper's are of algorithms besides.
 """
 
 from collections.abc import Callable
@@ -64,7 +65,7 @@ def _figure_13(fit: Fitted, part: int, say: Say) -> list[Cell]:
     found: list[Cell] = []
     for longest, over_verl in published.OVER_VERL.items():
         each = [Systems(fit=fit, model=model, longest=longest, part=part) for model in MODELS]
-        rates = [systems.rhymerl() for systems in each]
+        rates = [fmean(systems.rhymerl(task) for task in published.SIMILARITY) for systems in each]
         factors = {"veRL": (over_verl, [systems.verl() for systems in each])}
         for eta, over_areal in published.OVER_AREAL[longest].items():
             factors[f"AReaL at eta {eta}"] = over_areal, [systems.areal(eta) for systems in each]

@@ -20,6 +20,9 @@ OVER_AREAL: Mapping[int, Mapping[int, float]] = {8192: {1: 1.6, 8: 1.3}, 16384: 
 ACCEPTANCE = (0.65, 0.79)
 """Figure 17: share of draft tokens that are accepted, from the first steps to the last."""
 
+SIMILARITY: Mapping[str, float] = {"mathematics": 0.93, "code": 0.75}
+"""Section 5.1: share of a response's tokens that follow on a match of three tokens in the last epoch."""
+
 RANKS: Mapping[int, tuple[float, float]] = {8: (0.857, 0.0149), 16: (0.797, 0.0247)}
 """Table 2, Math-1: shares that are of no higher rank than an epoch ago, and that migrate, by ranking groups."""
 

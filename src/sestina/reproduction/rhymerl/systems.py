@@ -13,7 +13,7 @@ from sestina.policies.histopipe.scheduler import HistoPipeScheduler
 from sestina.policies.planner import RolloutPlanner
 from sestina.reproduction.areal import generated_rate, trained_rate
 from sestina.reproduction.rhymerl.drafting import histospec
-from sestina.reproduction.rhymerl.published import ACCEPTANCE
+from sestina.reproduction.rhymerl.published import ACCEPTANCE, SIMILARITY
 from sestina.reproduction.rhymerl.worlds import LONGEST, PART, Fitted, Model, Setting, world_of_setting
 from sestina.simulator.acceptance import NO_DRAFTS, Drafting
 from sestina.simulator.rollouts import driver_of, steps_of
@@ -54,9 +54,10 @@ class Systems:
         world = replace(world_of_setting(setting, self.fit), drafting=drafting)
         return trained_rate(_lines(world, _planner(world, two_tier=two_tier), STEPS)[WARM_UP:])
 
-    def rhymerl(self) -> float:
-        """Return all of RhymeRL's tokens a second."""
-        return self.histopipe(two_tier=True, drafting=histospec(sum(ACCEPTANCE) / len(ACCEPTANCE)))
+    def rhymerl(self, task: str = "mathematics") -> float:
+        """Return all of RhymeRL's tokens a second; of a task's its drafts alone differ."""
+        drafting = histospec(sum(ACCEPTANCE) / len(ACCEPTANCE), SIMILARITY[task])
+        return self.histopipe(two_tier=True, drafting=drafting)
 
     def areal(self, eta: int) -> float:
         """Return the tokens a second that it generates."""

@@ -2,5 +2,6 @@
 
 published.py   what the paper says
 tasks.py       its workloads as simulated worlds
+replicas.py    an instance whose attention is replicated
 cells.py       published values beside predicted ones
 """

@@ -86,7 +86,8 @@ def _run(
     task: Task, between: float, say: Say, system: System, scheduler: SchedulerKind, group_size: int | None = None
 ) -> Outcome:
     world = world_of_task(task, system, between=between, group_size=group_size)
-    outcome = rolled_out(world, scheduler, ITERATIONS["baseline" if system == "baseline" else "seer"])
+    iterations = ITERATIONS["baseline" if system == "baseline" else "seer"]
+    outcome = rolled_out(world, scheduler, iterations, replicas=task.replicas)
     say(
         f"{PAPER}, {task.name}, {system}, {scheduler}, G {group_size or task.group_size}, spread {between:g}: rollout "
         f"{outcome.rollout_s:,.0f} s, tail {outcome.tail_s:,.0f} s, {outcome.accepted:.2f} tokens a step"

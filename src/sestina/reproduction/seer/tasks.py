@@ -17,6 +17,7 @@ from sestina.config.sim import DrawnConfig, SimConfig
 from sestina.config.sweep import runs_of
 from sestina.models.shape import read_shape
 from sestina.reproduction.seer.published import KIMI, MOONLIGHT, QWEN, Published
+from sestina.reproduction.seer.replicas import by_replica
 from sestina.rollout.memory import instance_memory
 from sestina.simulator.fluid import FluidLimits
 from sestina.simulator.world import World, world_of
@@ -54,6 +55,8 @@ class Task:
     group_size: int
     overrides: tuple[str, ...]
     published: Published
+    replicas: int = 1
+    """Of an instance's attention; several are simulated as instances of their own."""
     eight_bits: bool = False
     """Weights are read in half the time, and leave the rest of a GPU of 80 GiB to keys and values."""
 
@@ -81,6 +84,7 @@ TASKS = (
         overrides=("+exp=seer_kimi_k2", "sim/hardware=h200", "sim.hardware.memory_bytes_s=2.7e12",
                    "rollout.engine.max_running=32768", "rollout.engine.memory_fraction=0.6"),
         published=KIMI,
+        replicas=32,
         eight_bits=True,
     ),
 )  # fmt: skip
@@ -106,7 +110,8 @@ def _composed(overrides: tuple[str, ...]) -> RunConfig:
 
 def _world(task: Task, config: RunConfig, sim: SimConfig) -> World:
     world = world_of(config, sim)
-    return _with_eight_bits(world) if task.eight_bits else world
+    world = _with_eight_bits(world) if task.eight_bits else world
+    return by_replica(world) if task.replicas > 1 else world
 
 
 def _with_eight_bits(world: World) -> World:

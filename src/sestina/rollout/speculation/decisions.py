@@ -67,7 +67,7 @@ class Decisions:
 
         Drafting would begin with what takes `arrears_s`.
         """
-        began_s = time.perf_counter()
+        began_s = time.thread_time()
         self._meet(table, slots)
         view = StepView(
             slots=slots.astype(np.int64),
@@ -78,7 +78,7 @@ class Decisions:
         )
         plan = self.policy.plan(view)
         self.planned = view, plan
-        self._spent_s = time.perf_counter() - began_s
+        self._spent_s = time.thread_time() - began_s
         return plan
 
     def withdraw(self) -> None:
@@ -97,7 +97,7 @@ class Decisions:
         planned, self.planned = self.planned, None
         if planned is None:
             return 0
-        began_s = time.perf_counter()
+        began_s = time.thread_time()
         _, plan = planned
         self._count(table, planned, outcome)
         # Without drafts the step would not have waited for the decision.
@@ -107,7 +107,7 @@ class Decisions:
             self.policy.learn(_account(planned, outcome, seconds, rested))
         if plan.speculate or plan.reason in ("control", "no-room"):
             return 0
-        spent_s = self._spent_s + time.perf_counter() - began_s
+        spent_s = self._spent_s + time.thread_time() - began_s
         return min(MOST_REST, int(spent_s / (SHARE * max(seconds, 1e-9))))
 
     def _meet(self, table: SlotTable, slots: IntArray) -> None:

@@ -4,14 +4,14 @@ Everything is emulated (docs/decisions/0023, 0028): instances, trainer and contr
 advance by what their work really takes on a core of this machine. A run counts from its first token to its last
 weights, with the time in which rollout gets ahead and the time in which nothing is left to admit.
 
-What rollout can gain is decided by its share of a synchronous step, 63 to 91 % in what the papers train (Seer, section
-1; AReaL, section 3). On a CPU, where training on a token costs more than drawing it, only small batches are like that:
-here 16 responses, of eight prompts, since it is the prompt that says how long a response is and batches of few prompts
-are tenfold longer or shorter than the next. Larger ones, in which the trainer has more to do than rollout, stand beside.
-The learning rate leaves lengths as they are.
+What rollout can gain is decided by its share of a synchronous step, 63 to 91 % in what the papers train. On a CPU,
+where training on a token costs more than drawing it, only small batches are like that: here 16 responses, of eight
+prompts, since it is the prompt that says how long a response is, and batches of few prompts are tenfold longer or
+shorter than the next. Larger ones, in which the trainer has more to do than rollout, stand beside. The learning rate
+leaves lengths as they are.
 
-What a bound allows at most, whatever rollout does, is computed of each seed's own times at eta = 0 (limit.py) and stated
-beside what was reached.
+What a bound allows at most, whatever rollout does, is computed of each seed's own times at eta = 0 (limit.py) and
+stated beside what was reached.
 """
 
 import statistics

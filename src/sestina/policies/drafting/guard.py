@@ -16,7 +16,8 @@ from sestina.policies.drafting.ledger import Ledger
 from sestina.policies.drafting.measured import MOST_STALLED, MeasuredCost
 from sestina.policies.drafting.step import IntArray, Reason, StepOutcome, StepView
 
-LONGEST_WAIT = 256
+LONGEST_WAIT = 2048
+"""Steps between probes that lose, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,10 +22,10 @@ from sestina.rollout.speculation.speculator import Outcome
 
 Planned: TypeAlias = tuple[StepView, StepPlan]
 
-SHARE = 0.0025
+SHARE = 0.001
 """Of a plain step's time, that deciding on it may take on average: after a decision against drafts, some steps pass."""
 
-MOST_REST = 512
+MOST_REST = 2048
 """Steps that pass at most."""
 
 

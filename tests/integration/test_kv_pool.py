@@ -70,7 +70,7 @@ def test_no_resumed_chunk_has_to_prefill_again(pooled, without):
 @pytest.mark.slow
 def test_both_tiers_full_and_an_ssd_change_no_token(tmp_path, model, without):
     """Memory for a few requests, a disk for a few more: some move through it, some are computed again."""
-    tiers = {"rollout__kv_pool__dram_bytes": 300_000, "rollout__kv_pool__ssd_bytes": 300_000}
+    tiers = {"rollout__kv_pool__dram_bytes": 200_000, "rollout__kv_pool__ssd_bytes": 200_000}
     (tmp_path / "disk").mkdir()
     run = train(tmp_path / "run", model, **{**POOL, **tiers, "rollout__kv_pool__ssd_dir": tmp_path / "disk"})
     assert run.code == 0, run.output

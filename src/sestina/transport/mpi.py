@@ -1,8 +1,7 @@
 """Messages between ranks over MPI, without a rank ever spinning while it waits.
 
 MPICH's blocking calls busy-wait, so everything here is non-blocking calls and short sleeps that grow while nothing
-comes, with the time that nothing has come: who waits for a chunk of 20 ms hears of its end within about one more, and
-who waits for minutes looks some thirty times a second.
+comes.
 """
 
 import time
@@ -19,13 +18,10 @@ from sestina.transport.messages import Message
 MIN_SLEEP_S: Seconds = 0.0002
 """First pause: an answer that is on its way costs no more than this."""
 
-SHARE = 1 / 16
-"""Of the time that has been waited, that an answer waits to be seen at most."""
-
 MAX_SLEEP_S: Seconds = 0.01
 """Longest pause of a rank that others wait for."""
 
-IDLE_SLEEP_S: Seconds = 0.02
+IDLE_SLEEP_S: Seconds = 0.06
 """Longest pause of a rank with nothing to do."""
 
 QUIET_SLEEP_S: Seconds = 0.03
@@ -35,21 +31,20 @@ _TAG = 1
 
 
 class Pause:
-    """Sleeps of a SHARE of all since `reset`, from MIN_SLEEP_S to `longest_s`."""
+    """Sleeps that double from MIN_SLEEP_S to `longest_s` until `reset`."""
 
     def __init__(self, longest_s: Seconds = MAX_SLEEP_S) -> None:
         self._longest_s = longest_s
-        self._slept_s: Seconds = 0.0
+        self._next_s = MIN_SLEEP_S
 
     def next_s(self) -> Seconds:
         """Return how long to sleep now."""
-        pause_s = min(max(MIN_SLEEP_S, SHARE * self._slept_s), self._longest_s)
-        self._slept_s += pause_s
-        return pause_s
+        pause, self._next_s = self._next_s, min(2 * self._next_s, self._longest_s)
+        return pause
 
     def reset(self) -> None:
         """Something happened: begin with short pauses again."""
-        self._slept_s = 0.0
+        self._next_s = MIN_SLEEP_S
 
 
 def poll_until(ready: Callable[[], bool], limit_s: Seconds, awaited: str) -> None:

@@ -78,27 +78,25 @@ def test_weights_of_eight_bits_leave_more_room_and_are_read_sooner():
     assert halved.limits.kv_capacity_tokens > 98304 + 2048, "a replica's"
 
 
-def test_the_baseline_spreads_groups_evenly():
-    planner = RolloutPlanner(EvenScheduler(seed=0))
-    for number in range(3):
+def bound_by(scheduler, *, instances, groups, samples):
+    """Return the groups of the requests that each instance is given of one batch."""
+    planner = RolloutPlanner(scheduler)
+    for number in range(instances):
         planner.handle(InstanceUp(instance=number, kv_capacity_tokens=100, page_tokens=1, max_running=9), now=0.0)
-    groups = tuple(GroupSpec(group=n, prompt_tokens=1, num_samples=2, max_new_tokens=5) for n in range(6))
-    commands = planner.handle(BatchOffered(batch=0, groups=groups), now=0.0)
+    specs = tuple(GroupSpec(group=n, prompt_tokens=1, num_samples=samples, max_new_tokens=5) for n in range(groups))
     bound = {}
-    for command in commands:
+    for command in planner.handle(BatchOffered(batch=0, groups=specs), now=0.0):
         bound.setdefault(command.instance, []).append(command.request.group)
+    return bound
+
+
+def test_the_baseline_spreads_groups_evenly():
+    bound = bound_by(EvenScheduler(seed=0), instances=3, groups=6, samples=2)
     assert bound == {0: [0, 0, 3, 3], 1: [1, 1, 4, 4], 2: [2, 2, 5, 5]}
 
 
 def test_the_replicas_of_an_instance_have_its_requests_in_turn():
-    planner = RolloutPlanner(EvenScheduler(seed=0, replicas=2))
-    for number in range(4):
-        planner.handle(InstanceUp(instance=number, kv_capacity_tokens=100, page_tokens=1, max_running=9), now=0.0)
-    groups = tuple(GroupSpec(group=n, prompt_tokens=1, num_samples=3, max_new_tokens=5) for n in range(4))
-    commands = planner.handle(BatchOffered(batch=0, groups=groups), now=0.0)
-    bound = {}
-    for command in commands:
-        bound.setdefault(command.instance, []).append(command.request.group)
+    bound = bound_by(EvenScheduler(seed=0, replicas=2), instances=4, groups=4, samples=3)
     assert bound == {0: [0, 0, 2], 1: [0, 2, 2], 2: [1, 1, 3], 3: [1, 3, 3]}
 
 

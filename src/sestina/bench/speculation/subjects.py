@@ -51,17 +51,14 @@ class Subject:
     sources: tuple[Source, ...] = ("self", "grouped", "history", "quantized")
 
 
-def write_chain(folder: Path, shape: ModelShape | None = None, *, follow: float = FOLLOW) -> Path:
-    """Write a model whose text can be drafted, of 60 M parameters unless `shape` says otherwise; returns `folder`.
-
-    `follow`: how often a token is followed by its successor, about.
-    """
+def write_chain(folder: Path, shape: ModelShape | None = None) -> Path:
+    """Write a model whose text can be drafted, of 60 M parameters unless `shape` says otherwise; returns `folder`."""
     shape = shape or SHAPE_60M
     tensors = random_weights(shape, seed=1)
     embedding = tensors["model.embed_tokens.weight"]
     embedding *= LOUD
     order = torch.randperm(shape.vocab_size, generator=torch.Generator().manual_seed(2))
-    gain = math.log(follow / (1 - follow) * shape.vocab_size)
+    gain = math.log(FOLLOW / (1 - FOLLOW) * shape.vocab_size)
     head = torch.empty_like(embedding)
     towards = embedding / embedding.norm(dim=1, keepdim=True)
     head[order.roll(-1)] = towards[order] * gain / math.sqrt(shape.hidden_size)

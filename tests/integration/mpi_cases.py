@@ -18,7 +18,7 @@ from sestina.core.errors import DeadlineError
 from sestina.transport.link import Link
 from sestina.transport.messages import Bye, Heartbeat, Ping, SampleBatch, Stop, TrainBatch, WeightsJoined, WeightsLoaded
 from sestina.transport.mpi import Mailbox, broadcast, poll_until
-from sestina.transport.world import Layout, World, leave_world
+from sestina.transport.world import Layout, World, hang_bells, leave_world
 
 SIZES = [0, 1, 100, 70_000, 3_000_000]
 
@@ -45,7 +45,7 @@ def take(mailbox, count, limit_s=20):
 
 def messages_keep_their_order(world):
     """Small frames and frames of megabytes, both ways at once; nothing is received before all of it is sent."""
-    mailbox, other = Mailbox(world.comm), 1 - world.rank
+    mailbox, other = Mailbox(world.comm, world.bells), 1 - world.rank
     got = []
     for number in range(len(SIZES)):
         mailbox.send(other, large(number))
@@ -60,6 +60,21 @@ def messages_keep_their_order(world):
         if isinstance(message, TrainBatch)
     )
     return {"names": names, "whole": whole, "sources": sorted({source for source, _ in got})}
+
+
+def who_sleeps_is_woken(world):
+    """Each sleeps in turn until the other has sent, and finds the message there."""
+    mailbox, other, woken = Mailbox(world.comm, world.bells), 1 - world.rank, []
+    for turn in range(40):
+        if turn % 2 == world.rank:
+            mailbox.send(other, Heartbeat(phase=str(turn)))
+            mailbox.flush()
+        else:
+            rung = world.bells.wait(20)
+            [(_, message)] = mailbox.poll() or take(mailbox, 1)
+            woken.append(rung and message.phase == str(turn))
+    mailbox.drain(10)
+    return woken
 
 
 def broadcasts_arrive(world):
@@ -84,7 +99,7 @@ def a_broadcast_has_a_deadline(world):
 
 
 def a_message_nobody_takes_has_a_deadline(world):
-    mailbox = Mailbox(world.comm)
+    mailbox = Mailbox(world.comm, world.bells)
     if world.rank == 1:
         time.sleep(1.5)
         take(mailbox, 1)
@@ -132,7 +147,7 @@ def answers_find_who_asked(world):
 
 def silence_is_noticed_by_the_rank(world):
     """The controller says nothing; the link gives up."""
-    mailbox = Mailbox(world.comm)
+    mailbox = Mailbox(world.comm, world.bells)
     if world.rank == 0:
         [(_, hello), (_, said)] = take(mailbox, 2)
         return [hello.role, said.phase]
@@ -153,7 +168,7 @@ def silence_is_noticed_by_the_controller(world):
         link = Link(world, silence_s=20)
         link.close(10)
         time.sleep(2)
-        mailbox = Mailbox(world.comm)
+        mailbox = Mailbox(world.comm, world.bells)
         deadline = time.monotonic() + 1
         while time.monotonic() < deadline:
             mailbox.poll()  # the controller's pings
@@ -198,7 +213,7 @@ def main():
     comm = MPI.COMM_WORLD
     peers = comm.Split(comm.Get_rank(), 0)
     layout = Layout(controller=0, rollouts=(1,), trainers=(comm.Get_size() - 1,))
-    world = World(comm=comm, peers=peers, layout=layout, role=role)
+    world = World(comm=comm, peers=peers, bells=hang_bells(comm, 20), layout=layout, role=role)
     seen = CASES[name](world)
     if world.rank == 0:
         print(json.dumps(seen), flush=True)

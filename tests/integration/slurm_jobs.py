@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sestina.telemetry.metrics import read_metrics
 from sestina.telemetry.status import read_status
-from tests.integration.worlds import ROOT, arguments, pid_of
+from tests.integration.worlds import ROOT, arguments, pid_of, rolling_out, slowed
 
 BASE = ("+exp=quickstart_slurm", "reward=function")
 LIMIT_S = 120
@@ -84,8 +84,9 @@ class Job:
 
     def kill(self, name, number=signal.SIGKILL):
         """Send a rank a signal in mid-rollout and return the seconds that the job lived on; nodes share their pids."""
-        pid = pid_of(self.wait_for(rolling_out), name)
-        os.kill(pid, number)
+        with slowed(self.dir):
+            pid = pid_of(self.wait_for(rolling_out), name)
+            os.kill(pid, number)
         killed_at = time.time()
         self.wait()
         if number == signal.SIGSTOP and Path(f"/proc/{pid}").exists():
@@ -119,10 +120,6 @@ def preempt(job):
     other = Job(number=int(run("sbatch", "--parsable", *words).stdout), dir=job.dir)
     until(lambda: other.state in {"RUNNING", "COMPLETED"}, lambda: f"the nodes:\n{job.log}")
     return other
-
-
-def rolling_out(status):
-    return status.step >= 1 and status.phase.startswith("rollout")
 
 
 def run(*command):

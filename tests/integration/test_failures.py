@@ -11,7 +11,17 @@ import pytest
 
 from sestina.config.load import load
 from sestina.controller.world_process import world_environment
-from tests.integration.worlds import ROOT, finish, only_rewards_left, pid_of, small_model, train, training, wait_for
+from tests.integration.worlds import (
+    ROOT,
+    finish,
+    only_rewards_left,
+    pid_of,
+    rolling_out,
+    small_model,
+    train,
+    training,
+    wait_for,
+)
 from tests.unit.config.helpers import composed
 
 pytestmark = pytest.mark.mpi
@@ -21,10 +31,6 @@ SOON_S = 10
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return small_model(tmp_path_factory.mktemp("model"))
-
-
-def rolling_out(status):
-    return status.step >= 1 and status.phase.startswith("rollout")
 
 
 @pytest.mark.slow

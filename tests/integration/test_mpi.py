@@ -32,6 +32,10 @@ def test_messages_keep_their_order():
     assert seen["sources"] == [1]
 
 
+def test_who_sleeps_is_woken():
+    assert play("who_sleeps_is_woken") == [True] * 20
+
+
 def test_broadcasts_arrive():
     assert play("broadcasts_arrive") == {"equal": [True] * len(SIZES)}
 

@@ -8,7 +8,7 @@ import pytest
 
 from sestina.telemetry.journal import read_journal
 from sestina.telemetry.traces import read_requests
-from tests.integration.worlds import SLOWLY, finish, halfway, pid_of, small_model, train, training, wait_for
+from tests.integration.worlds import SLOWLY, finish, halfway, pid_of, slowed, small_model, train, training, wait_for
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -61,8 +61,9 @@ def test_a_stop_in_the_middle_of_a_rollout_loses_no_token(tmp_path, model, strai
     """What was generated is kept, and the next start begins there: with other instances and other chunks even."""
     changes = {"run__steps": 4, "eval__every": 2}
     with training(tmp_path / "run", model, **changes, **SLOWLY) as (process, run):
-        wait_for(process, run, lambda status: status.step == 2 and halfway(status.phase))
-        process.send_signal(signal.SIGINT)
+        with slowed(run.dir, from_step=2):
+            wait_for(process, run, lambda status: status.step == 2 and halfway(status.phase))
+            process.send_signal(signal.SIGINT)
         finish(process, run)
     assert run.code == 0, run.output
     [kept] = map(int, re.findall(r"(\d+) tokens of step 3 are kept", run.output))

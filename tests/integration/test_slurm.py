@@ -18,12 +18,11 @@ from tests.integration.slurm_jobs import (
     command_line,
     preempt,
     refused,
-    rolling_out,
     run,
     submitted,
     until,
 )
-from tests.integration.worlds import ROOT, SLOWLY, halfway, only_rewards_left
+from tests.integration.worlds import ROOT, SLOWLY, halfway, only_rewards_left, rolling_out, slowed
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.usefixtures("cluster")]
 SOON_S = 15
@@ -32,6 +31,10 @@ SOON_S = 15
 @pytest.fixture
 def model(slurm_model):
     return slurm_model
+
+
+def under_way(status):
+    return status.step >= 1
 
 
 def assert_finished(job, straight):
@@ -87,8 +90,9 @@ def test_a_rank_that_hangs_is_noticed(tmp_path, model, role, measured):
 
 def test_a_requeue_in_the_middle_of_a_step_continues(tmp_path, model, straight):
     job = submitted(tmp_path / "run", model)
-    job.wait_for(rolling_out)
-    assert run("scontrol", "requeue", str(job.number)).returncode == 0
+    with slowed(job.dir):
+        job.wait_for(rolling_out)
+        assert run("scontrol", "requeue", str(job.number)).returncode == 0
     assert_finished(job, straight)
     assert job.shown("Restarts") == "1"
 
@@ -105,8 +109,9 @@ def test_a_requeue_after_a_kill_where_ranks_share_a_node(tmp_path, model, straig
 
 def test_a_job_whose_time_is_nearly_up_saves_and_queues_again(tmp_path, model, straight, measured):
     job = submitted(tmp_path / "run", model)
-    job.wait_for(rolling_out)
-    assert run("scancel", "--batch", "--signal=USR1", str(job.number)).returncode == 0
+    with slowed(job.dir):
+        job.wait_for(rolling_out)
+        assert run("scancel", "--batch", "--signal=USR1", str(job.number)).returncode == 0
     start = time.monotonic()
     until(lambda: job.state != "RUNNING", "the job to leave")
     measured("asked to stop by USR1: until the run had left", time.monotonic() - start, 60)
@@ -118,8 +123,9 @@ def test_a_job_whose_time_is_nearly_up_saves_and_queues_again(tmp_path, model, s
 
 def test_a_stop_in_the_middle_of_a_rollout_keeps_its_tokens(tmp_path, model, straight):
     job = submitted(tmp_path / "run", model, **SLOWLY)
-    job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
-    assert run("scancel", "--batch", "--signal=USR1", str(job.number)).returncode == 0
+    with slowed(job.dir):
+        job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
+        assert run("scancel", "--batch", "--signal=USR1", str(job.number)).returncode == 0
     assert_finished(job, straight)
     [kept] = map(int, re.findall(r"(\d+) tokens of step 2 are kept", job.log))
     assert kept > 0
@@ -129,9 +135,10 @@ def test_a_stop_in_the_middle_of_a_rollout_keeps_its_tokens(tmp_path, model, str
 def test_a_preempted_job_saves_and_goes_on_where_it_was(tmp_path, model, straight, measured):
     """SLURM signals every process of the job, reward workers too; the partition gives them a minute."""
     job = submitted(tmp_path / "run", model, cluster__partition="low", **SLOWLY)
-    job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
-    start = time.monotonic()
-    other = preempt(job)
+    with slowed(job.dir):
+        job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
+        start = time.monotonic()
+        other = preempt(job)
     measured("preempted: until another job had the nodes", time.monotonic() - start, 60)
     assert other.wait() == "COMPLETED"
     assert_finished(job, straight)
@@ -164,14 +171,14 @@ def test_a_cancelled_job_stays_cancelled(tmp_path, model):
 @pytest.mark.parametrize(("layout", "nodes"), [("het-shared", 4), ("single", 1)])
 def test_other_layouts(tmp_path, model, straight, layout, nodes):
     job = submitted(tmp_path / "run", model, cluster__layout=layout)
-    status = job.wait_for(rolling_out)
+    status = job.wait_for(under_way)
     assert len({rank.host for rank in status.ranks}) == nodes
     assert_finished(job, straight)
 
 
 def test_ranks_that_share_nodes(tmp_path, model, straight):
     job = submitted(tmp_path / "run", model, cluster__cpu_ranks_per_node=2)
-    hosts = [rank.host for rank in job.wait_for(rolling_out).ranks if rank.name.startswith("rollout")]
+    hosts = [rank.host for rank in job.wait_for(under_way).ranks if rank.name.startswith("rollout")]
     assert hosts[0] == hosts[1] != hosts[2]
     assert_finished(job, straight)
 

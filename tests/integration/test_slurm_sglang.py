@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.sglang_bench import PYTHON
 from tests.integration.slurm_jobs import BASE, STEPS, preempt, submitted
-from tests.integration.worlds import SLOWLY, halfway, pid_of, train
+from tests.integration.worlds import SLOWLY, halfway, pid_of, slowed, train
 
 pytestmark = [
     pytest.mark.slurm,
@@ -47,9 +47,10 @@ def assert_equal_tokens(job, embedded):
 def test_a_job_on_servers_survives_the_loss_of_one(tmp_path, slurm_model, embedded):
     job = on_servers(tmp_path / "run", slurm_model)
     job.limit_s = START_S
-    status = job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
-    [server] = [child for child in psutil.Process(pid_of(status, "rollout 1")).children() if serves(child)]
-    server.kill()
+    with slowed(job.dir):
+        status = job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
+        [server] = [child for child in psutil.Process(pid_of(status, "rollout 1")).children() if serves(child)]
+        server.kill()
     assert_equal_tokens(job, embedded)
     assert job.shown("Restarts") == "0"
     assert max(job.metric("perf/engine_restarts")) == 1
@@ -61,8 +62,9 @@ def test_a_preempted_job_on_servers_goes_on_where_it_was(tmp_path, slurm_model, 
     """SIGTERM reaches the servers too, while they still have to give back what they run."""
     job = on_servers(tmp_path / "run", slurm_model, cluster__partition="low", **SLOWLY)
     job.limit_s = START_S
-    job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
-    preempt(job)
+    with slowed(job.dir):
+        job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
+        preempt(job)
     assert_equal_tokens(job, embedded)
     assert job.shown("Restarts") == "1"
     [kept] = map(int, re.findall(r"(\d+) tokens of step 2 are kept", job.log))

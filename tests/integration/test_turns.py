@@ -10,7 +10,7 @@ from sestina.controller.plan import planner_of
 from sestina.policies.events import Observed, TurnEnded
 from sestina.telemetry.journal import read_journal
 from sestina.telemetry.replay import replay
-from tests.integration.worlds import ROOT, SLOWLY, finish, halfway, train, training, wait_for
+from tests.integration.worlds import ROOT, SLOWLY, finish, halfway, slowed, train, training, wait_for
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -88,8 +88,9 @@ def test_a_pool_leaves_only_prompts_and_observations_to_prefill(tmp_path, divide
 def test_a_stop_in_the_middle_of_a_rollout_loses_no_token(tmp_path, divided):
     slowly = {key.replace("__", "."): value for key, value in SLOWLY.items()}
     with training(tmp_path / "run", MODEL, BASE, **{**CHANGES, **slowly}) as (process, run):
-        wait_for(process, run, lambda status: halfway(status.phase))
-        process.send_signal(signal.SIGINT)
+        with slowed(run.dir, from_step=0):
+            wait_for(process, run, lambda status: halfway(status.phase))
+            process.send_signal(signal.SIGINT)
         finish(process, run)
     assert run.code == 0, run.output
     assert "tokens of step 1 are kept" in run.output

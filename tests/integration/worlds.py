@@ -5,8 +5,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,7 +69,9 @@ def small_model(folder):
 
 BASE = ("+exp=quickstart", "reward=function")
 SLOWLY = {"rollout__engine__max_running": 1, "rollout__chunk_tokens": 5}
-"""A rollout of the same tokens that takes some ten seconds, to be interrupted in the middle."""
+"""A rollout of the same tokens in many chunks, one after the other; with `slowed` it takes some ten seconds."""
+RUN_S, STOP_S = 0.004, 0.1
+"""Of a rank that is `slowed`: seconds that it runs, and that it does not."""
 
 
 def arguments(folder, model, changes, base=BASE):
@@ -118,6 +121,43 @@ def wait_for(process, run, condition, limit_s=90):
             return status
         time.sleep(0.02)
     raise AssertionError(f"waited {limit_s} s; the status is {status}")
+
+
+def rolling_out(status):
+    return status.step >= 1 and status.phase.startswith("rollout")
+
+
+@contextmanager
+def slowed(folder, from_step=1):
+    """Let rollout ranks run a twenty-fifth of the time while they roll out, so that a rollout has a middle to catch.
+
+    As on a machine with much else to do, the ranks learn nothing of it. `from_step` steps are taken at full speed.
+    """
+    over = threading.Event()
+    thread = threading.Thread(target=_slow_down, args=(Path(folder) / "status.json", from_step, over))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _slow_down(path, from_step, over):
+    while not over.wait(RUN_S):
+        status = read_status(path)
+        if status is None or status.step < from_step or not status.phase.startswith("rollout"):
+            continue
+        pids = [rank.pid for rank in status.ranks if rank.name.startswith("rollout")]
+        _signal(pids, signal.SIGSTOP)
+        over.wait(STOP_S)
+        _signal(pids, signal.SIGCONT)
+
+
+def _signal(pids, number):
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def only_rewards_left(status):

@@ -23,7 +23,10 @@ class Ranks:
     """Owns the mailbox; one asyncio task runs `pump` for as long as anything is to arrive."""
 
     def __init__(self, world: World, *, silence_s: Seconds) -> None:
-        self._mailbox = Mailbox(world.comm)
+        self._bells = world.bells
+        self._mailbox = Mailbox(world.comm, self._bells)
+        self._rung = asyncio.Event()
+        """Something has come, or is to leave."""
         self._silence_s = silence_s
         self.on_chunk: Callable[[ChunkEnded], None] | None = None
         """Takes the chunks that ended; set before the first one is sent."""
@@ -61,6 +64,7 @@ class Ranks:
     def send(self, rank: int, message: Message) -> None:
         """Queue a message; `pump` posts it."""
         self._mailbox.send(rank, message)
+        self._rung.set()
 
     def tell_rollouts(self, message: Message) -> None:
         """Queue a message for every rollout rank, unless they are leaving."""
@@ -91,8 +95,16 @@ class Ranks:
 
     async def pump(self) -> None:
         """Post and take messages until cancelled; raises DeadlineError when a rank that should speak is silent."""
+        asyncio.get_running_loop().add_reader(self._bells, self._hear)
+        try:
+            await self._exchange()
+        finally:
+            asyncio.get_running_loop().remove_reader(self._bells)
+
+    async def _exchange(self) -> None:
         pause = Pause(QUIET_SLEEP_S)
         while True:
+            self._rung.clear()
             arrived = self._mailbox.poll()
             now = time.monotonic()
             for rank, message in arrived:
@@ -100,7 +112,18 @@ class Ranks:
             if any(not isinstance(message, Heartbeat | LoadReport) for _, message in arrived):
                 pause.reset()
             self._check_life(now)
-            await asyncio.sleep(pause.next_s())
+            await self._until_rung(pause.next_s())
+
+    def _hear(self) -> None:
+        self._bells.hush()
+        self._rung.set()
+
+    async def _until_rung(self, limit_s: Seconds) -> None:
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._rung.wait()
+        except TimeoutError:
+            return  # nobody rings from other machines
 
     async def stop_all(self, limit_s: Seconds) -> None:
         """Let every rank go; returns when none has anything more to say. Nothing is sent to them after that."""

@@ -17,7 +17,8 @@ class Link:
     """One owner, one thread. Says hello when built."""
 
     def __init__(self, world: World, *, silence_s: Seconds) -> None:
-        self._mailbox = Mailbox(world.comm)
+        self._bells = world.bells
+        self._mailbox = Mailbox(world.comm, self._bells)
         self._controller = world.layout.controller
         self._silence_s = silence_s
         self._heard_s = self._beaten_s = self._polled_s = time.monotonic()
@@ -56,8 +57,9 @@ class Link:
         self._mailbox.flush()
 
     def rest(self) -> None:
-        """Sleep a little, longer while nothing comes: for a rank that has nothing to do."""
-        time.sleep(self._pause.next_s())
+        """Sleep until something comes; a while at most, longer while nothing does: for a rank with nothing to do."""
+        if self._bells.wait(self._pause.next_s()):
+            self._pause.reset()
 
     def close(self, limit_s: Seconds) -> None:
         """Return when everything queued has left; raises DeadlineError after `limit_s`."""

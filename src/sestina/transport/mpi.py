@@ -1,7 +1,7 @@
 """Messages between ranks over MPI, without a rank ever spinning while it waits.
 
 MPICH's blocking calls busy-wait, so everything here is non-blocking calls and short sleeps that grow while nothing
-comes.
+comes. Who sends to a rank of the same machine rings its bell besides, which ends its sleep.
 """
 
 import time
@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 from sestina.core.errors import DeadlineError
 from sestina.core.units import Seconds
+from sestina.transport.bells import Bells
 from sestina.transport.codec import decode, encode
 from sestina.transport.messages import Message
 
@@ -22,10 +23,10 @@ MAX_SLEEP_S: Seconds = 0.01
 """Longest pause of a rank that others wait for."""
 
 IDLE_SLEEP_S: Seconds = 0.06
-"""Longest pause of a rank with nothing to do."""
+"""Longest pause of a rank with nothing to do; what comes from other machines waits this long at most."""
 
 QUIET_SLEEP_S: Seconds = 0.03
-"""Longest pause of the controller while its ranks work: chunks end when they end, an answer waits this long at most."""
+"""Longest pause of the controller while its ranks work: what comes from other machines waits this long at most."""
 
 _TAG = 1
 
@@ -59,8 +60,9 @@ def poll_until(ready: Callable[[], bool], limit_s: Seconds, awaited: str) -> Non
 class Mailbox:
     """Typed messages to and from other ranks of one communicator. One owner, one thread."""
 
-    def __init__(self, comm: MPI.Comm) -> None:
+    def __init__(self, comm: MPI.Comm, bells: Bells) -> None:
         self._comm = comm
+        self._bells = bells
         self._outgoing: dict[int, list[Message]] = {}
         self._sends: list[tuple[MPI.Request, bytes, int]] = []
         self._receives: deque[tuple[MPI.Request, bytearray, int]] = deque()
@@ -98,6 +100,7 @@ class Mailbox:
             frame = encode(messages)
             request = self._comm.Isend((frame, MPI.BYTE), dest=rank, tag=_TAG)
             self._sends.append((request, frame, rank))
+            self._bells.ring(rank)
         self._outgoing.clear()
 
     def _collect_sends(self) -> None:

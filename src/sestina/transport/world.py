@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from sestina.core.errors import ConfigError
 from sestina.core.units import Seconds
+from sestina.transport.bells import Bells
 from sestina.transport.messages import Role
 from sestina.transport.mpi import poll_until
 
@@ -40,6 +41,8 @@ class World:
     """All ranks."""
     peers: MPI.Comm
     """The ranks of this role."""
+    bells: Bells
+    """Of the ranks on this machine."""
     layout: Layout
     role: Role
 
@@ -66,7 +69,7 @@ def join_world(role: Role, *, num_rollouts: int, num_trainers: int, limit_s: Sec
     DeadlineError when not all ranks have come within `limit_s`.
     """
     comm = MPI.COMM_WORLD
-    roles = _gather(comm, _ROLES.index(role), limit_s)
+    roles = b"".join(_gather(comm, bytes([_ROLES.index(role)]), limit_s))
     found = {kind: tuple(rank for rank, r in enumerate(roles) if _ROLES[r] == kind) for kind in _ROLES}
     wanted = {"controller": 1, "rollout": num_rollouts, "trainer": num_trainers}
     wrong = [
@@ -80,7 +83,14 @@ def join_world(role: Role, *, num_rollouts: int, num_trainers: int, limit_s: Sec
         raise ConfigError(wrong)
     layout = Layout(controller=found["controller"][0], rollouts=found["rollout"], trainers=found["trainer"])
     peers = comm.Split(_ROLES.index(role), comm.Get_rank())
-    return World(comm=comm, peers=peers, layout=layout, role=role)
+    return World(comm=comm, peers=peers, bells=hang_bells(comm, limit_s), layout=layout, role=role)
+
+
+def hang_bells(comm: MPI.Comm, limit_s: Seconds) -> Bells:
+    """Let all ranks of one machine ring each other; called by every rank. Raises DeadlineError as `join_world` does."""
+    bells = Bells()
+    bells.connect(_gather(comm, bells.address, limit_s))
+    return bells
 
 
 def role_at(words: str, rank: int) -> Role:
@@ -121,15 +131,17 @@ def leave_world(world: World, limit_s: Seconds) -> None:
     then kills the ranks that are still at work. Raises DeadlineError when not all have come within `limit_s`.
     """
     poll_until(world.comm.Ibarrier().Test, limit_s, "all ranks to leave")
+    world.bells.close()
     MPI.Finalize()
 
 
-def _gather(comm: MPI.Comm, value: int, limit_s: Seconds) -> list[int]:
-    """Return every rank's value, waiting without spinning."""
-    values = bytearray(comm.Get_size())
-    request = comm.Iallgather((bytes([value]), MPI.BYTE), (values, MPI.BYTE))
-    poll_until(request.Test, limit_s, f"all {len(values)} ranks to join the world")
-    return list(values)
+def _gather(comm: MPI.Comm, value: bytes, limit_s: Seconds) -> list[bytes]:
+    """Return every rank's value, which are of one length, waiting without spinning."""
+    size, width = comm.Get_size(), len(value)
+    values = bytearray(size * width)
+    request = comm.Iallgather((value, MPI.BYTE), (values, MPI.BYTE))
+    poll_until(request.Test, limit_s, f"all {size} ranks to join the world")
+    return [bytes(values[rank * width : (rank + 1) * width]) for rank in range(size)]
 
 
 def whoami() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sestina.policies.planner import build_planner
 from sestina.telemetry.journal import read_journal
 from sestina.telemetry.replay import replay
 from sestina.telemetry.traces import read_chunks, read_requests
-from tests.integration.worlds import BASE, finish, pid_of, small_model, train, training, wait_for
+from tests.integration.worlds import BASE, finish, pid_of, slowed, small_model, train, training, wait_for
 
 pytestmark = pytest.mark.mpi
 
@@ -162,8 +162,9 @@ def test_a_stopped_run_goes_on(tmp_path, model):
 @pytest.mark.slow
 def test_a_run_stopped_before_its_first_step_keeps_what_it_has_generated(tmp_path, model):
     with training(tmp_path / "run", model, PPO, **KEPT) as (process, run):
-        wait_for(process, run, lambda status: re.match("[1-7] groups ended", status.phase))
-        process.send_signal(signal.SIGINT)
+        with slowed(run.dir, from_step=0):
+            wait_for(process, run, lambda status: re.match("[1-7] groups ended", status.phase))
+            process.send_signal(signal.SIGINT)
         finish(process, run)
     assert run.code == 0, run.output
     kept = read_stream(run.dir / "checkpoints/step_000000")

@@ -146,7 +146,7 @@ def slowed(folder, from_step=1):
 def _slow_down(path, from_step, over):
     while not over.wait(RUN_S):
         status = read_status(path)
-        if status is None or status.step < from_step or not status.phase.startswith("rollout"):
+        if status is None or status.step < from_step or not re.match("rollout|[0-9]+ groups ended", status.phase):
             continue
         pids = [rank.pid for rank in status.ranks if rank.name.startswith("rollout")]
         _signal(pids, signal.SIGSTOP)

@@ -1,8 +1,8 @@
 """What not knowing lengths costs `context`, by how much is begun before anything is known.
 
-An emulation has room for four groups to an instance and, as the paper's instance, for 29 % of what they will need. The
-same shape is simulated here, with its 64 groups, with the paper's 600, and with the room that `make reproduce` gives
-them, 13 %: the less begins before anything is known, the nearer `context` comes to `oracle`.
+An emulation has four groups to an instance, and room for 16 % of what they will need. The same shape is simulated here,
+with its 64 groups, with the paper's 600, and with the room that `make reproduce` gives them, 13 %: the less begins
+before anything is known, the nearer `context` comes to `oracle`.
 """
 
 import dataclasses

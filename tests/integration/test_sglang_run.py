@@ -20,7 +20,7 @@ from sestina.telemetry.lengths import COLUMNS
 from sestina.telemetry.traces import read_requests
 from tests.integration.sglang_bench import PYTHON
 from tests.integration.test_async import check
-from tests.integration.worlds import BASE, arguments, finish, pid_of, small_model, train, training, wait_for
+from tests.integration.worlds import BASE, arguments, finish, pid_of, slowed, small_model, train, training, wait_for
 from tests.unit.config.helpers import composed
 from tests.unit.rollout.helpers import finish as decode
 from tests.unit.rollout.helpers import make_engine
@@ -86,7 +86,8 @@ def test_asynchronous_steps_on_servers_have_every_token_of_the_version_that_it_n
     lengths = redrawn.record(tmp_path / "lengths.parquet")
     with training(tmp_path / "run", model, base, **ASYNC, rollout__forced_lengths_from=lengths) as (process, run):
         wait_for(process, run, lambda status: status.step >= 1, limit_s=300)
-        finish(process, run)
+        with slowed(run.dir, run_s=0.03):
+            finish(process, run)
     assert run.code == 0, run.output
     check(run, STEPS, eta=ETA, batch_groups=2)
     assert sum(run.metric("async/interruptions")) > 0

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from sestina.data.sums import ALPHABET
 from sestina.models.tokenizer import write_character_tokenizer
 from sestina.models.weights import write_model
@@ -70,8 +72,8 @@ def small_model(folder):
 BASE = ("+exp=quickstart", "reward=function")
 SLOWLY = {"rollout__engine__max_running": 1, "rollout__chunk_tokens": 5}
 """A rollout of the same tokens in many chunks, one after the other; with `slowed` it takes some ten seconds."""
-RUN_S, STOP_S = 0.004, 0.1
-"""Of a rank that is `slowed`: seconds that it runs, and that it does not."""
+STOP_S = 0.1
+"""That a rank which is `slowed` does not run, each time."""
 
 
 def arguments(folder, model, changes, base=BASE):
@@ -128,13 +130,14 @@ def rolling_out(status):
 
 
 @contextmanager
-def slowed(folder, from_step=1):
-    """Let rollout ranks run a twenty-fifth of the time while they roll out, so that a rollout has a middle to catch.
+def slowed(folder, from_step=1, run_s=0.004):
+    """Let rollout ranks and their servers run for `run_s` of each tenth of a second, as where much else runs.
 
-    As on a machine with much else to do, the ranks learn nothing of it. `from_step` steps are taken at full speed.
+    A rollout then has a middle to be caught in; the ranks learn nothing of it. It begins with the first rollout after
+    `from_step` steps.
     """
     over = threading.Event()
-    thread = threading.Thread(target=_slow_down, args=(Path(folder) / "status.json", from_step, over))
+    thread = threading.Thread(target=_slow_down, args=(Path(folder) / "status.json", from_step, run_s, over))
     thread.start()
     try:
         yield
@@ -143,21 +146,30 @@ def slowed(folder, from_step=1):
         thread.join()
 
 
-def _slow_down(path, from_step, over):
-    while not over.wait(RUN_S):
-        status = read_status(path)
-        if status is None or status.step < from_step or not re.match("rollout|[0-9]+ groups ended", status.phase):
-            continue
-        pids = [rank.pid for rank in status.ranks if rank.name.startswith("rollout")]
-        _signal(pids, signal.SIGSTOP)
-        over.wait(STOP_S)
-        _signal(pids, signal.SIGCONT)
+def _slow_down(path, from_step, run_s, over):
+    processes = []
+    while not over.wait(run_s):
+        status = None if processes else read_status(path)
+        if status is not None and status.step >= from_step and re.match("rollout|[0-9]+ groups ended", status.phase):
+            processes = [process for rank in status.ranks if rank.name.startswith("rollout") for process in tree(rank)]
+        if processes:
+            _signal(processes, signal.SIGSTOP)
+            over.wait(STOP_S)
+            _signal(processes, signal.SIGCONT)
 
 
-def _signal(pids, number):
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
+def tree(rank):
+    """Return a rank's process and all that it has started."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(rank.pid)
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+def _signal(processes, number):
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
 
 
 def only_rewards_left(status):

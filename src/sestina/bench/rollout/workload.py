@@ -4,8 +4,8 @@ Kept are the ratio of longest to mean response and the responses of a group. The
 preempts with as the paper's does, which preempts Qwen2-VL-72B's 9,600 responses 13,686 times in an iteration (section
 2). Moonlight's preemptions are not published; its instance has as much more room for its responses as in `make
 reproduce`, 14.3 to 12.7 %. How lengths spread between and within groups is not published either; both are lognormal
-here, and alike within a group. Prompts are those of the built-in task, and its model decodes them past its own end of sequence. With
-four groups to an instance instead of some forty, instances differ more than the paper's.
+here, and alike within a group. Prompts are those of the built-in task, and its model decodes them past its own end of
+sequence. With four groups to an instance instead of some forty, instances differ more than the paper's.
 """
 
 import itertools

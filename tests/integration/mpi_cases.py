@@ -8,6 +8,7 @@ import hashlib
 import json
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 from mpi4py import MPI
@@ -15,6 +16,7 @@ from mpi4py import MPI
 from sestina.controller import ranks as ranks_module
 from sestina.controller.ranks import Ranks
 from sestina.core.errors import DeadlineError
+from sestina.transport.bells import Bells
 from sestina.transport.link import Link
 from sestina.transport.messages import Bye, Heartbeat, Ping, SampleBatch, Stop, TrainBatch, WeightsJoined, WeightsLoaded
 from sestina.transport.mpi import Mailbox, broadcast, poll_until
@@ -143,6 +145,11 @@ def answers_find_who_asked(world):
         return {"late": late, "hello": sorted(hello.role for hello in ranks.hellos.values())}
 
     return asyncio.run(ask())
+
+
+def ranks_on_two_machines_look_by_themselves(world):
+    """Nobody's bell is known to anybody."""
+    return answers_find_who_asked(replace(world, bells=Bells()))
 
 
 def silence_is_noticed_by_the_rank(world):

@@ -48,8 +48,9 @@ def test_a_message_nobody_takes_has_a_deadline():
     assert play("a_message_nobody_takes_has_a_deadline") == "waited 0.2 s for ranks [1] to take their messages"
 
 
-def test_answers_find_who_asked():
-    seen = play("answers_find_who_asked", "rollout", "trainer")
+@pytest.mark.parametrize("case", ["answers_find_who_asked", "ranks_on_two_machines_look_by_themselves"])
+def test_answers_find_who_asked(case):
+    seen = play(case, "rollout", "trainer")
     assert seen == {
         "late": "waited 0.2 s for rollout 0 (rank 1): to load weights of version 1",
         "hello": ["rollout", "trainer"],

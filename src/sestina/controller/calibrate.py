@@ -74,7 +74,7 @@ def _points(
         raise ConfigError([f"rollout.engine: no room for the smallest point of the grid; {left_out[:1]}"])
     passes = Passes(engine, shape, read_weights(config.model.path, shape), max_context_tokens=context)
     joins = joins_of(cells, engine, max_context_tokens=context)
-    return *survey(passes, cells, joins, vocab_size=shape.vocab_size, say=say), left_out
+    return *survey(passes, cells, joins, say=say), left_out
 
 
 def _taken(engine: TorchEngineConfig) -> CalibratedOn:

@@ -1,14 +1,13 @@
-"""Times of drafting out of a suffix index: what its speculator does before and after a step, all drafts found whole."""
+"""Drafting out of a suffix index as a batch decodes: what its speculator does before and after a step.
 
-from statistics import median
+All drafts are found whole, and none of their tokens is drawn.
+"""
 
 import numpy as np
 
-from sestina.core.units import Seconds
 from sestina.policies.drafting.cost import StepCost
 from sestina.rollout.calibration.grid import Cell
 from sestina.rollout.drafts import Drafts
-from sestina.rollout.meter import meter_for
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.config import DraftConfig
 from sestina.rollout.speculation.speculator import Outcome
@@ -18,8 +17,6 @@ from sestina.rollout.verify import verify
 
 PERIOD = 40
 """Tokens after which a text repeats itself: longer than what the index counts, so that every draft is found whole."""
-
-REPEATS = 15
 
 UNUSED = StepCost(
     weights_s=1.0,
@@ -33,38 +30,36 @@ UNUSED = StepCost(
 """Drafts of a fixed length ask for no cost."""
 
 
-def lookup_seconds(cell: Cell, *, vocab_size: int) -> dict[int, Seconds]:
-    """Return the time of a batch's drafts by draft length, by processor time."""
-    return {length: median(_times(cell, length, vocab_size)[1:]) for length in cell.lengths}
+class Lookups:
+    """A batch that is drafted for so many steps, by a speculator with an index of its own."""
+
+    def __init__(self, cell: Cell, length: int, *, vocab_size: int, steps: int) -> None:
+        """`length`: draft tokens of a sequence."""
+        self._table = _table(cell, length, vocab_size, steps)
+        drafted = DraftConfig(
+            source="self", length="fixed", toggle="always", guard=False, max_tokens=length, paths=1, min_token_prob=0.1
+        )
+        self._speculator = SuffixSpeculator(drafted, vocab_size=vocab_size, num_slots=cell.batch)
+        self._speculator.begin(UNUSED)
+        self._slots = np.arange(cell.batch, dtype=np.int32)
+        self._most = np.full(cell.batch, length, np.int32)
+        self._drafts: Drafts | None = None
+
+    def propose(self) -> None:
+        """Look the drafts of the next step up."""
+        self._drafts = self._speculator.propose(self._table, self._slots, self._most)
+
+    def learn(self) -> None:
+        """Take the step's tokens into account; each sequence has one more."""
+        assert self._drafts is not None, "a text that repeats itself is drafted from"
+        self._speculator.learn(self._table, _outcome(self._table, self._slots, self._drafts))
+        self._table.length[self._slots] += 1
+        self._table.computed[self._slots] += 1
 
 
-def _times(cell: Cell, length: int, vocab_size: int) -> list[Seconds]:
-    meter, table = meter_for("cpu"), _table(cell, length, vocab_size)
-    drafted = DraftConfig(
-        source="self", length="fixed", toggle="always", guard=False, max_tokens=length, paths=1, min_token_prob=0.1
-    )
-    speculator = SuffixSpeculator(drafted, vocab_size=vocab_size, num_slots=cell.batch)
-    speculator.begin(UNUSED)
-    slots = np.arange(cell.batch, dtype=np.int32)
-    most = np.full(cell.batch, length, np.int32)
-    times: list[Seconds] = []
-    for _ in range(1 + REPEATS):
-        began_s = meter()
-        drafts = speculator.propose(table, slots, most)
-        proposed_s = meter() - began_s
-        assert drafts is not None, "a text that repeats itself is drafted from"
-        outcome = _outcome(table, slots, drafts)
-        began_s = meter()
-        speculator.learn(table, outcome)
-        times.append(proposed_s + meter() - began_s)
-        table.length[slots] += 1
-        table.computed[slots] += 1
-    return times
-
-
-def _table(cell: Cell, length: int, vocab_size: int) -> SlotTable:
+def _table(cell: Cell, length: int, vocab_size: int, steps: int) -> SlotTable:
     """Return the rows of a batch, filled with periodic texts beyond what is known of them."""
-    whole = cell.sequence_tokens + REPEATS + 2 + length
+    whole = cell.sequence_tokens + steps + 1 + length
     table = SlotTable(num_slots=cell.batch, max_context_tokens=whole)
     random = np.random.default_rng([cell.batch, cell.sequence_tokens])
     for slot in range(cell.batch):

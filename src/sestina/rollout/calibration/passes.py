@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import fmean, median
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,12 +15,15 @@ from sestina.core.units import Seconds, TokenArray
 from sestina.models.shape import ModelShape
 from sestina.rollout.calibration.forced import ForcedDrafts
 from sestina.rollout.calibration.grid import JOINED_STEPS, Cell, Join
+from sestina.rollout.calibration.lookups import Lookups
 from sestina.rollout.config import TorchEngineConfig
-from sestina.rollout.meter import meter_for
+from sestina.rollout.meter import Meter, meter_for
 from sestina.rollout.pages import PAGE_TOKENS
 from sestina.rollout.torch_engine import TorchEngine
 from sestina.transport.codec import decode, encode
 from sestina.transport.messages import ChunkEnded, StartChunk
+
+Taken = TypeVar("Taken")
 
 NO_TOKEN = -1
 """A stop token that is never drawn."""
@@ -43,7 +47,7 @@ class Passes:
         max_context_tokens: int,
     ) -> None:
         self._shape = shape
-        self._meter = meter_for(config.device)
+        self._meter, self._looking = meter_for(config.device), meter_for("cpu")
         self._drafts = ForcedDrafts(shape.vocab_size)
         self._engine = TorchEngine(
             config,
@@ -59,12 +63,27 @@ class Passes:
         self.joined: list[ChunkResult] = []
         """What the chunks came to that joined last."""
 
-    def seconds(self, cell: Cell) -> dict[int, Seconds]:
-        """Return the time of a step by draft length, 0 being the plain one.
+    def plain_s(self, cell: Cell) -> Seconds:
+        """Return the time of a plain step; raises EngineError when the batch does not stay whole."""
+        with self._decoding(cell):
+            return fmean(self._steps(cell, 0, self._step_s)[1:])
 
-        Raises EngineError when the batch does not stay whole.
+    def drafted_s(self, cell: Cell, length: int) -> tuple[Seconds, Seconds]:
+        """Return the time of a step that verifies drafts, and that of looking them up and learning what they came to.
+
+        They take turns, as in a rollout: each finds the caches as the other has left them. Raises EngineError as
+        `plain_s` does.
         """
-        return {length: self._mean_s(cell, length) for length in (0, *cell.lengths)}
+        lookups = Lookups(cell, length, vocab_size=self._shape.vocab_size, steps=1 + STEPS)
+
+        def take() -> tuple[Seconds, Seconds]:
+            proposed_s = self._timed(lookups.propose, self._looking)
+            step_s = self._step_s()
+            return step_s, proposed_s + self._timed(lookups.learn, self._looking)
+
+        with self._decoding(cell):
+            steps, looked = zip(*self._steps(cell, length, take)[1:], strict=True)
+        return fmean(steps), fmean(looked)
 
     def joined_s(self, join: Join) -> Seconds:
         """Return the time of the step that chunks join and the one they leave with; messages count.
@@ -76,15 +95,18 @@ class Passes:
             texts = [same if join.cached else [self._text(len(text)) for text in same] for _ in range(1 + JOINS)]
             return median([self._join(each) for each in texts][1:])
 
-    def _mean_s(self, cell: Cell, length: int) -> Seconds:
-        with self._decoding(cell):
-            self._drafts.length, self._drafts.steps = length, []
-            times = [self._timed(self._engine.step) for _ in range(1 + STEPS)]
-            wrong = [step for step in self._drafts.steps if step != (cell.batch, cell.batch * length)]
-            if wrong:
-                asked = f"{cell.batch} requests with {cell.batch * length} draft tokens"
-                raise EngineError(f"calibration: a step of {asked} held {wrong[0][0]} with {wrong[0][1]}")
-        return fmean(times[1:])
+    def _steps(self, cell: Cell, length: int, take: Callable[[], Taken]) -> list[Taken]:
+        """Return what each step takes of a batch that decodes; raises EngineError when one holds something else."""
+        self._drafts.length, self._drafts.steps = length, []
+        times = [take() for _ in range(1 + STEPS)]
+        wrong = [step for step in self._drafts.steps if step != (cell.batch, cell.batch * length)]
+        if wrong:
+            asked = f"{cell.batch} requests with {cell.batch * length} draft tokens"
+            raise EngineError(f"calibration: a step of {asked} held {wrong[0][0]} with {wrong[0][1]}")
+        return times
+
+    def _step_s(self) -> Seconds:
+        return self._timed(self._engine.step, self._meter)
 
     @contextmanager
     def _decoding(self, cell: Cell) -> Iterator[None]:
@@ -110,11 +132,11 @@ class Passes:
         """
         frames = [encode([StartChunk(chunk=_request(self._next_id(), text, JOINED_STEPS))]) for text in texts]
         self.joined = []
-        seconds = self._timed(lambda: self._come(frames))
+        seconds = self._timed(lambda: self._come(frames), self._meter)
         for _ in range(JOINED_STEPS - 2):
             self.joined += self._engine.step()
         early = len(self.joined)
-        seconds += self._timed(self._leave)
+        seconds += self._timed(self._leave, self._meter)
         if early or len(self.joined) != len(texts):
             raise EngineError(
                 f"calibration: of {len(texts)} chunks {early} left early, {len(self.joined) - early} with the last step"
@@ -133,10 +155,10 @@ class Passes:
         kv = self._engine.load().kv
         encode([ChunkEnded(instance=0, result=result, clock_s=0.0, kv=kv) for result in self.joined])
 
-    def _timed(self, work: Callable[[], object]) -> Seconds:
-        began_s = self._meter()
+    def _timed(self, work: Callable[[], object], meter: Meter) -> Seconds:
+        began_s = meter()
         work()
-        return self._meter() - began_s
+        return meter() - began_s
 
     def _text(self, tokens: int) -> TokenArray:
         return self._random.integers(0, self._shape.vocab_size, tokens).astype(np.int32)

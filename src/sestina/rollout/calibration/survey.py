@@ -8,7 +8,6 @@ from sestina.core.units import Seconds
 from sestina.policies.drafting.calibration import StepKind, StepPoint
 from sestina.policies.drafting.serving import JoinPoint
 from sestina.rollout.calibration.grid import Cell, Join
-from sestina.rollout.calibration.lookups import lookup_seconds
 from sestina.rollout.calibration.passes import Passes
 
 ROUNDS = 5
@@ -19,14 +18,14 @@ HELD_OUT_EVERY = 4
 
 
 def survey(
-    passes: Passes, cells: Sequence[Cell], joins: Sequence[Join], *, vocab_size: int, say: Callable[[str], object]
+    passes: Passes, cells: Sequence[Cell], joins: Sequence[Join], *, say: Callable[[str], object]
 ) -> tuple[list[StepPoint], list[JoinPoint]]:
     """Return all points, measured."""
     steps: dict[tuple[Cell, StepKind, int], list[Seconds]] = defaultdict(list)
     joined: dict[Join, list[Seconds]] = defaultdict(list)
     for number in range(1, ROUNDS + 1):
         for cell in cells:
-            for kind, length, seconds in _kinds(passes.seconds(cell), lookup_seconds(cell, vocab_size=vocab_size)):
+            for kind, length, seconds in _kinds(passes, cell):
                 steps[cell, kind, length].append(seconds)
         for join in joins:
             joined[join].append(passes.joined_s(join))
@@ -35,11 +34,12 @@ def survey(
     return points, [_joined(number, join, median(taken)) for number, (join, taken) in enumerate(joined.items())]
 
 
-def _kinds(steps: dict[int, Seconds], lookups: dict[int, Seconds]) -> Iterator[tuple[StepKind, int, Seconds]]:
-    for length, seconds in steps.items():
-        yield ("verify" if length else "plain"), length, seconds
-    for length, seconds in lookups.items():
-        yield "draft", length, seconds
+def _kinds(passes: Passes, cell: Cell) -> Iterator[tuple[StepKind, int, Seconds]]:
+    yield "plain", 0, passes.plain_s(cell)
+    for length in cell.lengths:
+        verify_s, draft_s = passes.drafted_s(cell, length)
+        yield "verify", length, verify_s
+        yield "draft", length, draft_s
 
 
 def _point(number: int, cell: Cell, kind: StepKind, length: int, seconds: Seconds) -> StepPoint:

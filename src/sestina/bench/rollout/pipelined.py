@@ -67,7 +67,7 @@ class Plan:
 
     workload: Workload = WORKLOAD
     ways: tuple[str, ...] = tuple(WAYS)
-    seeds: tuple[int, ...] = (1, 2, 3)
+    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
     steps: int = 10
     num_instances: int = 16
     ranking_groups: int = 8

@@ -32,72 +32,72 @@ class Arena:
         self.generation = generation
         num_blocks = _SPARE * (limit_bytes // page_bytes + 1) if page_bytes else 0
         files = f"{folder}/index-{generation}", f"{folder}/pages-{generation}"
-        self._native = _native.Arena(*files, page_bytes, num_blocks)
-        self.page_bytes = self._native.page_bytes
+        self.native = _native.Arena(*files, page_bytes, num_blocks)
+        self.page_bytes = self.native.page_bytes
 
     def find(self, key: EntryKey) -> int:
         """Return an entry that can be taken; 0 when it is not there."""
-        return self._native.find(*key.numbers)
+        return self.native.find(*key.numbers)
 
     def num_bytes(self, entry: int) -> int:
         """Return what it counts in the tally, which is what its file would have."""
-        return entry_bytes(self._native.num_pages(entry), self.page_bytes)
+        return entry_bytes(self.native.num_pages(entry), self.page_bytes)
 
     def reserve(self, key: EntryKey, num_pages: int) -> int:
         """Return blocks for an entry, which nobody finds before it is published; 0 when there are too few."""
-        return self._native.reserve(*key.numbers, num_pages)
+        return self.native.reserve(*key.numbers, num_pages)
 
     def write(self, entry: int, cells: Cells, pages: Sequence[int]) -> None:
         """Copy pages into reserved blocks; raises OSError."""
         if cells.page_bytes != self.page_bytes:
             raise OSError(f"pages of {self.page_bytes} bytes, not {cells.page_bytes}")
-        if code := self._native.write(entry, cells.layout, pages):
+        if code := self.native.write(entry, cells.layout, pages):
             raise OSError(code, os.strerror(code))
 
     def publish(self, entry: int, num_tokens: int, digest: int, used_s: Seconds) -> None:
         """Let what was written be found."""
-        self._native.publish(entry, num_tokens, digest, used_s)
+        self.native.publish(entry, num_tokens, digest, used_s)
 
     def remove(self, entry: int) -> None:
         """Let nobody find it any more; its blocks are then the caller's."""
-        self._native.remove(entry)
+        self.native.remove(entry)
 
     def free(self, entry: int) -> None:
         """Give blocks back that are the caller's."""
-        self._native.free(entry)
+        self.native.free(entry)
 
     def lift(self, entry: int) -> int:
         """Mark an entry as moving: it can be taken, and nothing else; returns what `moves` knows it by."""
-        self._native.set_moving(entry, True)
-        return self._native.serial(entry)
+        self.native.set_moving(entry, True)
+        return self.native.serial(entry)
 
     def moves(self, entry: int, serial: int) -> bool:
         """Whether an entry that was lifted is still there."""
-        return self._native.serial(entry) == serial and self._native.moves(entry)
+        return self.native.serial(entry) == serial and self.native.moves(entry)
 
     def is_moving(self, entry: int) -> bool:
         """Whether somebody has lifted it."""
-        return self._native.moves(entry)
+        return self.native.moves(entry)
 
     def head(self, entry: int, key: EntryKey) -> Head:
         """Return what is known of an entry; raises DataError when that is damaged."""
         num_tokens, _, digest = self.text(entry, key)
-        return Head(num_tokens=num_tokens, page_bytes=self.page_bytes, digest=digest, sums=self._native.sums(entry))
+        return Head(num_tokens=num_tokens, page_bytes=self.page_bytes, digest=digest, sums=self.native.sums(entry))
 
     def sums(self, entry: int) -> list[int]:
         """Return the checksums of its pages."""
-        return self._native.sums(entry)
+        return self.native.sums(entry)
 
     def text(self, entry: int, key: EntryKey) -> tuple[int, int, int]:
         """Return tokens, pages and digest of an entry; raises DataError as `head` does."""
-        text = self._native.text(entry)
+        text = self.native.text(entry)
         if text is None:
             raise DataError(f"{key.name}: its header is damaged")
         return text
 
     def read_into(self, entry: int, cells: Cells, pages: Sequence[int], skip: int) -> int:
         """Copy pages from number `skip` on to these; returns how many stand before the first damaged one."""
-        return self._native.read(entry, skip, cells.layout, pages)
+        return self.native.read(entry, skip, cells.layout, pages)
 
     def raw(self, entry: int, key: EntryKey) -> ByteArray:
         """Return an entry as its file would be, damaged pages as they are; raises DataError as `head` does."""
@@ -122,7 +122,7 @@ class Arena:
         """Reserve, write and publish at once, without the lock; False when room is to be made. Raises OSError."""
         if cells.page_bytes != self.page_bytes:
             raise OSError(f"pages of {self.page_bytes} bytes, not {cells.page_bytes}")
-        code = self._native.keep_near(
+        code = self.native.keep_near(
             tally.native,
             self.generation,
             limit_bytes,
@@ -137,45 +137,8 @@ class Arena:
             raise OSError(code, os.strerror(code))
         return code == 0
 
-    def take_near(self, tally: Tally, key: EntryKey, most_pages: int) -> tuple[int, int, bool]:
-        """Return an entry that nobody finds any more, its bytes, and whether the tally has them; 0 when it has none.
-
-        Without the lock.
-        """
-        entry, num_pages, counted = self._native.take_near(tally.native, self.generation, key.numbers, most_pages)
-        return entry, entry_bytes(num_pages, self.page_bytes), counted
-
-    def put_near(
-        self,
-        tally: Tally,
-        entry: int,
-        known: TokenArray,
-        cells: Cells,
-        pages: Sequence[int],
-        *,
-        num_bytes: int,
-        skip: int,
-        page_tokens: int,
-    ) -> tuple[bool, int, int, int]:
-        """Check an entry, copy it to pages and free it, without the lock, and `num_bytes` less in the tally.
-
-        Returns whether it was usable, its tokens, how many pages stand before the first damaged one, and how many
-        there should be.
-        """
-        return self._native.put_near(
-            tally.native,
-            self.generation,
-            num_bytes,
-            entry,
-            known,
-            page_tokens,
-            cells.layout,
-            pages,
-            skip,
-        )
-
     def held(self) -> Iterator[Held]:
         """Yield what can be found and stays where it is."""
-        for version, group, sample, num_pages, used_s in self._native.held():
+        for version, group, sample, num_pages, used_s in self.native.held():
             name = EntryKey(version=version, request=RequestId(group, sample)).name
             yield Held(name=name, tier="dram", num_bytes=entry_bytes(num_pages, self.page_bytes), used_s=used_s)

@@ -56,6 +56,14 @@ class LocalPool:
         if config.ssd_bytes and config.ssd_dir is not None:
             self._open_ssd(config.ssd_dir, name)
 
+    def prepare(self, page_bytes: int) -> None:
+        """See `Pool.prepare`; opens what entries are kept in."""
+        try:
+            with self._tally:
+                self._memory.arena(page_bytes)
+        except OSError as error:
+            _log.warning("KV pool: shared memory cannot be opened (%s)", error)
+
     def store(self, key: EntryKey, tokens: TokenArray, pages: ByteArray) -> Stored:
         """Keep the KV of `tokens`, which lies in pages [pages, page bytes]; mutates the pool alone."""
         num_bytes = entry_bytes(*pages.shape)

@@ -8,12 +8,12 @@ from pathlib import Path
 from sestina.core.errors import DataError
 from sestina.core.units import Seconds, TokenArray
 from sestina.kvpool.arena import Arena
-from sestina.kvpool.entry import ByteArray, Cells, EntryKey, check_pages, digest_of
+from sestina.kvpool.entry import ByteArray, Cells, EntryKey, check_pages, digest_of, entry_bytes
 from sestina.kvpool.tally import Tally
 from sestina.policies.kv_pool.room import Held, Tier
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, which takes a microsecond for each field
 class Blocks:
     """Room of this process's own in an arena: for what it writes, or of what it has taken."""
 
@@ -48,15 +48,16 @@ class Blocks:
         if cells.page_bytes != self.arena.page_bytes:
             self.close()
         check_pages(self.key, self.arena.page_bytes, cells.page_bytes)
-        usable, num_tokens, good, num_pages = self.arena.put_near(
-            self.memory.tally,
+        usable, num_tokens, good, num_pages = self.arena.native.put_near(
+            self.memory.tally.native,
+            self.arena.generation,
+            self.num_bytes if self.counted else 0,
             self.entry,
             known,
-            cells,
+            page_tokens,
+            cells.layout,
             pages,
-            num_bytes=self.num_bytes if self.counted else 0,
-            skip=skip,
-            page_tokens=page_tokens,
+            skip,
         )
         if not usable:
             raise DataError(f"{self.key.name} is damaged, or holds another text")
@@ -116,9 +117,11 @@ class Memory:
         arena = self._arena
         if arena is None:
             return None
-        entry, num_bytes, counted = arena.take_near(self.tally, key, most_bytes // arena.page_bytes)
+        most_pages = most_bytes // arena.page_bytes
+        entry, num_pages, counted = arena.native.take_near(self.tally.native, arena.generation, key.numbers, most_pages)
         if not entry:
             return None
+        num_bytes = entry_bytes(num_pages, arena.page_bytes)
         return Blocks(memory=self, arena=arena, key=key, entry=entry, num_bytes=num_bytes, counted=counted)
 
     def keep_near(self, key: EntryKey, tokens: TokenArray, cells: Cells, pages: Sequence[int], num_bytes: int) -> bool:

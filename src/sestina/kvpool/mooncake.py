@@ -96,6 +96,9 @@ class MooncakePool:
             return
         self._store = store
 
+    def prepare(self, _page_bytes: int) -> None:
+        """See `Pool.prepare`; Mooncake's objects are as large as they are."""
+
     def store(self, key: EntryKey, tokens: TokenArray, pages: ByteArray) -> Stored:
         """See `Pool.store`."""
         if self._store is None:

@@ -66,6 +66,10 @@ class Pool(Protocol):
     upcoming: frozenset[str]
     """Names of entries that are next in the queue: they stay where they are, if the pool has a say in that."""
 
+    def prepare(self, page_bytes: int) -> None:
+        """Pages will have so many bytes."""
+        ...
+
     def store(self, key: EntryKey, tokens: TokenArray, pages: ByteArray) -> Stored:
         """Keep the KV of `tokens`, which lies in pages [pages, page bytes]; mutates the pool alone."""
         ...

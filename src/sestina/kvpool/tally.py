@@ -46,9 +46,8 @@ class Tally:
             self.native.set(_GENERATION, self.generation + 1)
             for word, num_bytes in enumerate((0, self._count_ssd())):
                 self.native.set(word, num_bytes)
-        self.native.set(_TORN, 1)
+            self.native.set(_TORN, 0)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.native.set(_TORN, 0)
         self.native.leave()

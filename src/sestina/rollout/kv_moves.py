@@ -73,7 +73,7 @@ class KvMoves:
         """Weights are loaded: from here on only their KV counts; `row_s` as in `MoveCost`. Raises DeadlineError."""
         self._version = version
         self._cost = self._cost or MoveCost(row_s)
-        forgotten = self._thread.submit(self._pool.forget, version)
+        forgotten = self._thread.submit(self._forget, version)
         try:
             forgotten.result(timeout=FORGET_LIMIT_S)
         except TimeoutError:
@@ -123,7 +123,8 @@ class KvMoves:
         else:
             computed, source = self._put_near(pooled, job, num_matched)
         loaded, took_s = max(0, computed - matched), self._clock() - began_s
-        job.kv = replace(job.kv, source=source, loaded_tokens=loaded, seconds=job.kv.seconds + took_s)
+        moved_bytes, before_s = job.kv.moved_bytes, job.kv.seconds
+        job.kv = KvTraffic(source=source, moved_bytes=moved_bytes, loaded_tokens=loaded, seconds=before_s + took_s)
         if self._cost is not None and loaded and source in ("dram", "ssd"):
             self._cost.learn(source, job.kv.moved_bytes, job.kv_cost_s + took_s)
         return matched + loaded
@@ -173,6 +174,10 @@ class KvMoves:
         """Leave the pool when the thread has done what it was given."""
         self._thread.shutdown(cancel_futures=True)
         self._pool.close()
+
+    def _forget(self, version: Version) -> None:
+        self._pool.prepare(self._model.page_bytes)
+        self._pool.forget(version)
 
     def _take_near(self, job: Job, num_cached: Callable[[], int]) -> tuple[KvSource | None, int]:
         """Return what became of what lies near, and its bytes; None when the thread is to look."""
@@ -249,11 +254,13 @@ class KvMoves:
 
 def _note(job: Job, stored: Stored, seconds: Seconds) -> None:
     """Write down what became of a chunk that was to be kept."""
-    job.kv = replace(
-        job.kv,
+    before = job.kv
+    job.kv = KvTraffic(
+        source=before.source,
         target=stored.target,
-        moved_bytes=job.kv.moved_bytes + stored.num_bytes,
+        loaded_tokens=before.loaded_tokens,
+        moved_bytes=before.moved_bytes + stored.num_bytes,
         demoted=stored.demoted,
         evicted=stored.evicted,
-        seconds=job.kv.seconds + seconds,
+        seconds=before.seconds + seconds,
     )

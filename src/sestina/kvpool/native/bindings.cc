@@ -61,11 +61,11 @@ py::object take_near(Arena& self, Tally& tally, int64_t generation, const std::t
     const py::gil_scoped_release others;
     taken = take(tally, self, generation, {version, group, sample}, most_pages);
   }
-  return py::make_tuple(taken.first, taken.num_pages, taken.counted);
+  return py::make_tuple(taken.number, taken.num_pages, taken.counted);
 }
 
 // Puts an entry into pages and gives its blocks back.
-py::object put_near(Arena& self, Tally& tally, int64_t generation, int64_t num_bytes, uint32_t first,
+py::object put_near(Arena& self, Tally& tally, int64_t generation, int64_t num_bytes, uint32_t number,
                     const py::buffer& known, int64_t page_tokens, const Layout& layout,
                     const std::vector<int64_t>& pages, int64_t skip) {
   const py::buffer_info info = known.request();
@@ -73,8 +73,8 @@ py::object put_near(Arena& self, Tally& tally, int64_t generation, int64_t num_b
   Put found;
   {
     const py::gil_scoped_release others;
-    found = put(self, first, text, page_tokens, cells(layout), pages, skip);
-    release(tally, self, first, {generation, num_bytes});
+    found = put(self, number, text, page_tokens, cells(layout), pages, skip);
+    release(tally, self, number, {generation, num_bytes});
   }
   return py::make_tuple(found.fits, found.num_tokens, found.good_pages, found.num_pages);
 }
@@ -108,40 +108,40 @@ PYBIND11_MODULE(_native, m) {
       .def("reserve", [](Arena& self, int64_t version, int64_t group, int64_t sample,
                          uint32_t num_pages) { return self.index.reserve({version, group, sample}, num_pages); })
       .def("write",
-           [](Arena& self, uint32_t first, const Layout& layout, const std::vector<int64_t>& pages) {
+           [](Arena& self, uint32_t number, const Layout& layout, const std::vector<int64_t>& pages) {
              const py::gil_scoped_release others;
-             return self.write(first, cells(layout), pages);
+             return self.write(number, cells(layout), pages);
            })
-      .def("publish", [](Arena& self, uint32_t first, uint32_t num_tokens, uint64_t digest,
-                         double used_s) { self.index.publish(first, num_tokens, digest, used_s); })
+      .def("publish", [](Arena& self, uint32_t number, uint32_t num_tokens, uint64_t digest,
+                         double used_s) { self.index.publish(number, num_tokens, digest, used_s); })
       .def("find", [](const Arena& self, int64_t version, int64_t group,
                       int64_t sample) { return self.index.find({version, group, sample}); })
-      .def("moves", [](const Arena& self, uint32_t first) { return self.index.entry(first).state == kMoving; })
+      .def("moves", [](const Arena& self, uint32_t number) { return self.index.entry(number).state == kMoving; })
       .def("set_moving",
-           [](Arena& self, uint32_t first, bool moves) { self.index.entry(first).state = moves ? kMoving : kHeld; })
-      .def("remove", [](Arena& self, uint32_t first) { self.index.remove(first); })
-      .def("free", [](Arena& self, uint32_t first) { self.index.free(first); })
-      .def("num_pages", [](const Arena& self, uint32_t first) { return self.index.entry(first).num_pages; })
-      .def("serial", [](const Arena& self, uint32_t first) { return self.index.entry(first).serial; })
+           [](Arena& self, uint32_t number, bool moves) { self.index.entry(number).state = moves ? kMoving : kHeld; })
+      .def("remove", [](Arena& self, uint32_t number) { self.index.remove(number); })
+      .def("free", [](Arena& self, uint32_t number) { self.index.free(number); })
+      .def("num_pages", [](const Arena& self, uint32_t number) { return self.index.entry(number).num_pages; })
+      .def("serial", [](const Arena& self, uint32_t number) { return self.index.entry(number).serial; })
       .def("text",
-           [](const Arena& self, uint32_t first) -> py::object {
-             const Entry& entry = self.index.entry(first);
-             if (entry.seal != self.index.seal(first)) return py::none();
+           [](const Arena& self, uint32_t number) -> py::object {
+             const Entry& entry = self.index.entry(number);
+             if (entry.seal != self.index.seal(number)) return py::none();
              return py::make_tuple(entry.num_tokens, entry.num_pages, entry.digest);
            })
-      .def("sums", [](const Arena& self, uint32_t first) { return self.index.sums(first); })
+      .def("sums", [](const Arena& self, uint32_t number) { return self.index.sums(number); })
       .def("read",
-           [](Arena& self, uint32_t first, int64_t skip, const Layout& layout, const std::vector<int64_t>& pages) {
+           [](Arena& self, uint32_t number, int64_t skip, const Layout& layout, const std::vector<int64_t>& pages) {
              const py::gil_scoped_release others;
-             return self.read(first, skip, cells(layout), pages);
+             return self.read(number, skip, cells(layout), pages);
            })
       .def("keep_near", &keep_near)
       .def("take_near", &take_near)
       .def("put_near", &put_near)
       .def("held", [](const Arena& self) {
         py::list found;
-        for (const uint32_t first : self.index.held()) {
-          const Entry& entry = self.index.entry(first);
+        for (const uint32_t number : self.index.held()) {
+          const Entry& entry = self.index.entry(number);
           found.append(
               py::make_tuple(entry.key.version, entry.key.group, entry.key.sample, entry.num_pages, entry.used_s));
         }

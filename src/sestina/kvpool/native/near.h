@@ -37,7 +37,7 @@ int keep(Tally& tally, Arena& arena, const Share& share, int64_t limit_bytes, co
          const Cells& cells, const std::vector<int64_t>& pages, double used_s);
 
 struct Taken {
-  uint32_t first;  // 0: kElsewhere
+  uint32_t number;  // 0: kElsewhere
   uint32_t num_pages;
   bool counted;  // by the tally; else who moves it has kept account
 };
@@ -46,7 +46,7 @@ struct Taken {
 Taken take(Tally& tally, Arena& arena, int64_t generation, const Key& key, uint32_t most_pages);
 
 // Gives blocks back.
-void release(Tally& tally, Arena& arena, uint32_t first, const Share& share);
+void release(Tally& tally, Arena& arena, uint32_t number, const Share& share);
 
 struct Put {
   bool fits;           // it is undamaged, but for its pages, and of a text that `text` begins with
@@ -56,7 +56,7 @@ struct Put {
 };
 
 // Copies an entry's pages from number `skip` on to `pages` of the same number.
-Put put(Arena& arena, uint32_t first, const Text& text, int64_t page_tokens, const Cells& cells,
+Put put(Arena& arena, uint32_t number, const Text& text, int64_t page_tokens, const Cells& cells,
         const std::vector<int64_t>& pages, int64_t skip);
 
 }  // namespace sestina::kvpool

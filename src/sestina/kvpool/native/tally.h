@@ -1,11 +1,12 @@
 // Words that all processes of a node map, and the lock under which they are read and changed.
 //
-// The lock is the kernel's, which takes it back however its holder ends; then `torn` tells the next one that the holder
-// was in the middle of something.
+// The lock costs no system call while nobody else has it. The kernel takes it back however its holder ends; `torn` then
+// says that the holder was in the middle of something, until somebody has put that in order.
 #pragma once
 
+#include <pthread.h>
+
 #include <cstdint>
-#include <mutex>
 #include <string>
 
 namespace sestina::kvpool {
@@ -24,14 +25,16 @@ class Tally {
   bool enter(double limit_s);
   void leave();
 
-  int64_t& operator[](Word word) { return words_[word]; }
+  int64_t& operator[](Word word) { return shared_->words[word]; }
 
  private:
-  bool lock_file();
+  struct Shared {
+    int64_t words[kWords];
+    int64_t ready;
+    pthread_mutex_t lock;
+  };
 
-  std::timed_mutex threads_;
-  int file_;
-  int64_t* words_;
+  Shared* shared_;
 };
 
 }  // namespace sestina::kvpool

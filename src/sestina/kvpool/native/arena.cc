@@ -1,12 +1,13 @@
 #include "arena.h"
 
 #include <fcntl.h>
-#include <sys/uio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
+#include <cstring>
 #include <system_error>
 
 #include "checksum.h"
@@ -16,6 +17,7 @@ namespace sestina::kvpool {
 namespace {
 
 constexpr int64_t kLine = 64;
+constexpr uint64_t kMachinePage = 4096;
 
 // Pages lie in pieces, and each begins with some lines that the processor has not foreseen.
 void foresee(const Cells& cells, int64_t page) {
@@ -32,73 +34,92 @@ uint64_t sum_of(const Cells& cells, int64_t page) {
   return sum.finish();
 }
 
-// Calls `move(file, pieces, how many, offset)` until it has moved all pieces; returns how many bytes it has.
-template <typename Move>
-int64_t move_all(Move move, int file, std::vector<iovec>& pieces, int64_t offset) {
-  int64_t moved = 0;
-  for (size_t at = 0; at < pieces.size();) {
-    const int count = static_cast<int>(std::min<size_t>(pieces.size() - at, IOV_MAX));
-    ssize_t done = move(file, &pieces[at], count, offset + moved);
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return moved;
-    moved += done;
-    for (; at < pieces.size() && static_cast<size_t>(done) >= pieces[at].iov_len; ++at)
-      done -= static_cast<ssize_t>(pieces[at].iov_len);
-    if (done) {
-      pieces[at].iov_base = static_cast<uint8_t*>(pieces[at].iov_base) + done;
-      pieces[at].iov_len -= static_cast<size_t>(done);
-    }
-  }
-  return moved;
+// Copies a page to one piece of memory, or from there.
+template <typename Copy>
+void copy_page(const Cells& cells, int64_t page, uint8_t* piece, Copy copy) {
+  for (int64_t part = 0; part < cells.parts; ++part, piece += cells.part_bytes)
+    copy(cells.base + page * cells.page_stride + part * cells.part_stride, piece,
+         static_cast<size_t>(cells.part_bytes));
 }
 
-// Moves pages of a chain of blocks, each run of neighbours at once; returns how many before the first that failed.
-template <typename Move>
-int64_t move_pages(Move move, int file, const uint32_t* blocks, const Cells& cells, const std::vector<int64_t>& pages) {
-  const int64_t count = static_cast<int64_t>(pages.size()), page_bytes = cells.parts * cells.part_bytes;
-  std::vector<iovec> pieces;
-  pieces.reserve(pages.size() * static_cast<size_t>(cells.parts));
-  for (int64_t from = 0, to; from < count; from = to) {
-    pieces.clear();
-    for (to = from; to < count && blocks[to] == blocks[from] + (to - from); ++to)
-      for (int64_t part = 0; part < cells.parts; ++part)
-        pieces.push_back({cells.base + pages[to] * cells.page_stride + part * cells.part_stride,
-                          static_cast<size_t>(cells.part_bytes)});
-    const int64_t moved = move_all(move, file, pieces, (int64_t{blocks[from]} - 1) * page_bytes);
-    if (moved < (to - from) * page_bytes) return from + moved / page_bytes;
+void copy_out(const uint8_t* cell, uint8_t* piece, size_t count) { std::memcpy(piece, cell, count); }
+void copy_in(uint8_t* cell, const uint8_t* piece, size_t count) { std::memcpy(cell, piece, count); }
+
+// Writes all of it; returns an errno, or 0.
+int write_all(int file, const uint8_t* bytes, size_t count, off_t offset) {
+  while (count) {
+    const ssize_t done = pwrite(file, bytes, count, offset);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return done ? errno : ENOSPC;
+    bytes += done, offset += done, count -= static_cast<size_t>(done);
   }
-  return count;
+  return 0;
 }
 
 }  // namespace
 
 Arena::Arena(const std::string& index, const std::string& pages, uint64_t page_bytes, uint64_t num_blocks)
-    : index(index, page_bytes, num_blocks), pages_(open(pages.c_str(), O_RDWR | O_CREAT, 0600)) {
-  if (pages_ < 0) throw std::system_error(errno, std::generic_category(), pages);
+    : index(index, page_bytes, num_blocks), pages_(open(pages.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+  num_bytes_ = this->index.page_bytes() * this->index.num_blocks();
+  void* at = MAP_FAILED;
+  if (pages_ >= 0) at = mmap(nullptr, num_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, pages_, 0);
+  if (at == MAP_FAILED) throw std::system_error(errno, std::generic_category(), pages);
+  map_ = static_cast<uint8_t*>(at);
 }
 
-Arena::~Arena() { close(pages_); }
+Arena::~Arena() {
+  munmap(map_, num_bytes_);
+  close(pages_);
+}
+
+bool Arena::reaches(const uint32_t* blocks, size_t count) {
+  struct stat found;
+  if (fstat(pages_, &found)) return false;
+  const uint64_t end = std::min(static_cast<uint64_t>(found.st_size), num_bytes_);
+  if (uint64_t mapped = mapped_; end > mapped && mapped_.compare_exchange_strong(mapped, end)) {
+    mapped = mapped / kMachinePage * kMachinePage;
+    madvise(map_ + mapped, end - mapped, MADV_POPULATE_READ);  // else each page is mapped when it is first touched
+  }
+  const uint32_t last = count ? *std::max_element(blocks, blocks + count) : 0;
+  return static_cast<uint64_t>(found.st_size) >= last * index.page_bytes();
+}
 
 int Arena::write(uint32_t number, const Cells& cells, const std::vector<int64_t>& pages) {
   const std::vector<uint32_t> blocks = index.chain(number);
   if (blocks.size() != pages.size()) return EIO;
+  const bool mapped = reaches(blocks.data(), blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
     if (i + 1 < blocks.size()) foresee(cells, pages[i + 1]);
     index.sum(blocks[i]) = sum_of(cells, pages[i]);
+    if (mapped && index.backed(blocks[i])) {
+      copy_page(cells, pages[i], at(blocks[i]), copy_out);
+    } else if (const int code = write_first(blocks[i], cells, pages[i])) {
+      return code;
+    }
   }
-  errno = 0;
-  const int64_t moved = move_pages(pwritev, pages_, blocks.data(), cells, pages);
-  return moved == static_cast<int64_t>(pages.size()) ? 0 : errno ? errno : ENOSPC;
+  return 0;
+}
+
+int Arena::write_first(uint32_t block, const Cells& cells, int64_t page) {
+  std::vector<uint8_t> whole(index.page_bytes());
+  copy_page(cells, page, whole.data(), copy_out);
+  const int code = write_all(pages_, whole.data(), whole.size(), static_cast<off_t>((block - 1) * whole.size()));
+  index.backed(block) = !code;
+  return code;
 }
 
 int64_t Arena::read(uint32_t number, int64_t skip, const Cells& cells, const std::vector<int64_t>& pages) {
   const std::vector<uint32_t> blocks = index.chain(number);
-  if (static_cast<int64_t>(blocks.size()) < skip + static_cast<int64_t>(pages.size())) return 0;
+  const int64_t count = static_cast<int64_t>(pages.size());
+  if (static_cast<int64_t>(blocks.size()) < skip + count) return 0;
   const uint32_t* wanted = blocks.data() + skip;
-  const int64_t moved = move_pages(preadv, pages_, wanted, cells, pages);
-  for (int64_t i = 0; i < moved; ++i)
+  const bool whole = reaches(wanted, pages.size());
+  for (int64_t i = 0; i < count; ++i) {
+    if (!index.backed(wanted[i]) || !(whole || reaches(&wanted[i], 1))) return skip + i;
+    copy_page(cells, pages[i], at(wanted[i]), copy_in);
     if (sum_of(cells, pages[i]) != index.sum(wanted[i])) return skip + i;
-  return skip + moved;
+  }
+  return skip + count;
 }
 
 }  // namespace sestina::kvpool

@@ -1,9 +1,10 @@
-// The pages of entries, in a file of shared memory that each process keeps open: block b from (b - 1) * page_bytes on.
+// The pages of entries, in a file of shared memory that all processes map: block b from (b - 1) * page_bytes on.
 //
-// Pages go from where the engine has them to the file and back in one copy, by system calls for whole runs of blocks.
-// The file is not mapped: what it lacks is then an answer, and no signal, and no process has to touch it page by page.
+// Pages go from where the engine has them to the file and back in one copy. A block's first page is written by a system
+// call, which says so where memory is short; from then on it is copied through the mapping, at half the price.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -40,7 +41,16 @@ class Arena {
   int64_t read(uint32_t number, int64_t skip, const Cells& cells, const std::vector<int64_t>& pages);
 
  private:
+  // Whether the file still reaches to the end of these blocks; where it does not, touching them would be a signal.
+  // Maps what the file has grown by, all at once.
+  bool reaches(const uint32_t* blocks, size_t count);
+  uint8_t* at(uint32_t block) const { return map_ + (uint64_t{block} - 1) * index.page_bytes(); }
+  int write_first(uint32_t block, const Cells& cells, int64_t page);
+
   int pages_;
+  uint64_t num_bytes_;
+  uint8_t* map_;
+  std::atomic<uint64_t> mapped_{0};
 };
 
 }  // namespace sestina::kvpool

@@ -39,6 +39,7 @@ Index::Index(const std::string& path, uint64_t page_bytes, uint64_t num_blocks) 
     throw std::system_error(EINVAL, std::generic_category(),
                             path + " holds pages of " + std::to_string(head.page_bytes) + " bytes");
   num_blocks_ = head.num_blocks;
+  page_bytes_ = head.page_bytes;
   const uint64_t rows = num_blocks_ + 1;
   num_bytes_ = kHeadBytes + kBuckets * sizeof(uint32_t) + rows * (sizeof(Entry) + sizeof(Block));
   if (fresh && (ftruncate(file.at, static_cast<off_t>(num_bytes_)) || pwrite(file.at, &head, sizeof head, 0) < 0))

@@ -44,7 +44,8 @@ class Index {
   Index(const Index&) = delete;
   Index& operator=(const Index&) = delete;
 
-  uint64_t page_bytes() const { return head_->page_bytes; }
+  uint64_t page_bytes() const { return page_bytes_; }
+  uint64_t num_blocks() const { return num_blocks_; }
 
   // An entry of so many blocks, which nobody finds; 0 when there are too few.
   uint32_t reserve(const Key& key, uint32_t num_pages);
@@ -72,6 +73,7 @@ class Index {
   std::vector<uint32_t> chain(uint32_t number) const;
 
   uint64_t& sum(uint32_t block) { return blocks_[block].sum; }
+  uint32_t& backed(uint32_t block) { return blocks_[block].backed; }
   std::vector<uint64_t> sums(uint32_t number) const;
   uint64_t seal(uint32_t number) const;
 
@@ -87,9 +89,9 @@ class Index {
   };
 
   struct Block {
-    uint64_t sum;   // checksum of its page
-    uint32_t next;  // of its entry, or the next that is free
-    uint32_t unused;
+    uint64_t sum;     // checksum of its page
+    uint32_t next;    // of its entry, or the next that is free
+    uint32_t backed;  // it has memory
   };
 
   uint32_t take_block();
@@ -98,6 +100,7 @@ class Index {
   bool known(uint32_t number) const { return 0 < number && number <= num_blocks_; }
 
   uint64_t num_blocks_ = 0;
+  uint64_t page_bytes_ = 0;
   size_t num_bytes_ = 0;
   Head* head_ = nullptr;
   Entry* entries_ = nullptr;

@@ -6,7 +6,6 @@ own. Blocks that were used once keep their memory, and are used again first.
 """
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,10 +13,9 @@ import numpy as np
 
 from sestina.core.errors import DataError
 from sestina.core.ids import RequestId
-from sestina.core.units import Seconds, TokenArray
+from sestina.core.units import Seconds
 from sestina.kvpool import _native
 from sestina.kvpool.entry import ByteArray, Cells, EntryKey, Head, cells_of, entry_bytes, offset_of
-from sestina.kvpool.tally import Tally
 from sestina.policies.kv_pool.room import Held
 
 _SPARE = 2
@@ -49,10 +47,14 @@ class Arena:
 
     def write(self, entry: int, cells: Cells, pages: Sequence[int]) -> None:
         """Copy pages into reserved blocks; raises OSError."""
-        if cells.page_bytes != self.page_bytes:
-            raise OSError(f"pages of {self.page_bytes} bytes, not {cells.page_bytes}")
+        self.check_pages(cells)
         if code := self.native.write(entry, cells.layout, pages):
             raise OSError(code, os.strerror(code))
+
+    def check_pages(self, cells: Cells) -> None:
+        """Raise OSError unless pages are as large as these blocks."""
+        if cells.page_bytes != self.page_bytes:
+            raise OSError(f"shared memory has pages of {self.page_bytes} bytes, not {cells.page_bytes}")
 
     def publish(self, entry: int, num_tokens: int, digest: int, used_s: Seconds) -> None:
         """Let what was written be found."""
@@ -107,35 +109,6 @@ class Arena:
         raw[:start] = np.frombuffer(head.packed(key), np.uint8)
         self.read_into(entry, cells_of(raw[start:].reshape(num_pages, -1)), range(num_pages), 0)
         return raw
-
-    def keep_near(
-        self,
-        tally: Tally,
-        key: EntryKey,
-        tokens: TokenArray,
-        cells: Cells,
-        pages: Sequence[int],
-        *,
-        num_bytes: int,
-        limit_bytes: int,
-    ) -> bool:
-        """Reserve, write and publish at once, without the lock; False when room is to be made. Raises OSError."""
-        if cells.page_bytes != self.page_bytes:
-            raise OSError(f"pages of {self.page_bytes} bytes, not {cells.page_bytes}")
-        code = self.native.keep_near(
-            tally.native,
-            self.generation,
-            limit_bytes,
-            num_bytes,
-            key.numbers,
-            tokens,
-            cells.layout,
-            pages,
-            time.time(),
-        )
-        if code > 0:
-            raise OSError(code, os.strerror(code))
-        return code == 0
 
     def held(self) -> Iterator[Held]:
         """Yield what can be found and stays where it is."""

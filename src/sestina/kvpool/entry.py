@@ -47,7 +47,8 @@ class EntryKey:
     @property
     def numbers(self) -> tuple[int, int, int]:
         """What it is to native code."""
-        return self.version, self.request.group, self.request.sample
+        request = self.request
+        return self.version, request.group, request.sample
 
     @classmethod
     def named(cls, name: str) -> "EntryKey":

@@ -1,5 +1,6 @@
 """The pool's shared memory: the arena of the tally's generation, and what a process has taken out of it."""
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -126,9 +127,24 @@ class Memory:
 
     def keep_near(self, key: EntryKey, tokens: TokenArray, cells: Cells, pages: Sequence[int], num_bytes: int) -> bool:
         """Keep an entry, without the lock; False when there is more to do. Raises OSError."""
-        return self._arena is not None and self._arena.keep_near(
-            self.tally, key, tokens, cells, pages, num_bytes=num_bytes, limit_bytes=self._limit_bytes
+        arena = self._arena
+        if arena is None:
+            return False
+        arena.check_pages(cells)
+        code = arena.native.keep_near(
+            self.tally.native,
+            arena.generation,
+            self._limit_bytes,
+            num_bytes,
+            key.numbers,
+            tokens,
+            cells.layout,
+            pages,
+            time.time(),
         )
+        if code > 0:
+            raise OSError(code, os.strerror(code))
+        return code == 0
 
     def take(self, key: EntryKey) -> Blocks | None:
         """Take an entry out; None when it is not there."""

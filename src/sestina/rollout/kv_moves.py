@@ -84,12 +84,13 @@ class KvMoves:
         if not len(job.request.generated):
             return False
         began_s = self._clock()
-        source, num_bytes = self._take_near(job, num_cached)
+        source = self._take_near(job, num_cached)
         if source is None:
             self._fetching[job] = self._thread.submit(self._fetch, job, num_cached())
             return True
         job.kv_cost_s = self._clock() - began_s
-        job.kv = KvTraffic(source=source, moved_bytes=num_bytes, seconds=job.kv_cost_s)
+        if job.pooled is None:
+            job.kv = KvTraffic(source=source, seconds=job.kv_cost_s)
         return False
 
     def fetched(self) -> list[Job]:
@@ -119,14 +120,14 @@ class KvMoves:
         job.pooled = None
         matched = num_matched * PAGE_TOKENS
         if isinstance(pooled, Entry):
-            computed = self._put_entry(pooled, job, num_matched)
+            computed, spent_s, num_bytes = self._put_entry(pooled, job, num_matched), job.kv.seconds, job.kv.moved_bytes
         else:
+            spent_s, num_bytes = job.kv_cost_s, pooled.num_bytes
             computed, source = self._put_near(pooled, job, num_matched)
         loaded, took_s = max(0, computed - matched), self._clock() - began_s
-        moved_bytes, before_s = job.kv.moved_bytes, job.kv.seconds
-        job.kv = KvTraffic(source=source, moved_bytes=moved_bytes, loaded_tokens=loaded, seconds=before_s + took_s)
+        job.kv = KvTraffic(source=source, moved_bytes=num_bytes, loaded_tokens=loaded, seconds=spent_s + took_s)
         if self._cost is not None and loaded and source in ("dram", "ssd"):
-            self._cost.learn(source, job.kv.moved_bytes, job.kv_cost_s + took_s)
+            self._cost.learn(source, num_bytes, job.kv_cost_s + took_s)
         return matched + loaded
 
     def store(self, job: Job, finish: Finish) -> None:
@@ -179,21 +180,21 @@ class KvMoves:
         self._pool.prepare(self._model.page_bytes)
         self._pool.forget(version)
 
-    def _take_near(self, job: Job, num_cached: Callable[[], int]) -> tuple[KvSource | None, int]:
-        """Return what became of what lies near, and its bytes; None when the thread is to look."""
+    def _take_near(self, job: Job, num_cached: Callable[[], int]) -> KvSource | None:
+        """Return what became of what lies near; None when the thread is to look."""
         if self._model.cells is None:
-            return None, 0
+            return None
         try:
             found = self._pool.take_near(EntryKey(version=self._version, request=job.request.id))
         except OSError:
-            return "failed", 0
+            return "failed"
         if found is None:
-            return None, 0
+            return None
         if not self._worth_moving(found, job, num_cached):
             found.close()
-            return "dearer", 0
+            return "dearer"
         job.pooled = found
-        return found.tier, found.num_bytes
+        return found.tier
 
     def _put_entry(self, entry: Entry, job: Job, num_matched: int) -> int:
         pages = slice(num_matched, len(entry.pages))

@@ -46,15 +46,10 @@ def test_pages_in_pieces_are_the_same_entry(node, parts, part_bytes):
     cache = np.zeros((parts, 9, part_bytes), np.uint8)
     cells = Cells(cache.transpose(1, 0, 2))
     cells.content[[7, 2, 4]] = pages.reshape(3, parts, part_bytes)
-    assert node.pools[0].store(key, tokens[:1], pages[:1]).target == "dram"  # what it takes the place of
-    for turn in range(3):
-        stored = node.pools[turn % 2].store_near(key, tokens, cells, [7, 2, 4])
-        if stored is None:
-            assert node.read(key_of(1)) if turn else node.pools[0].take(key).close() is None
-            stored = node.pools[turn % 2].store_near(key, tokens, cells, [7, 2, 4])
-        assert stored.target == "dram"
-        raw = node.pools[1].take(key).read()
-        entry = read_entry(raw, key, tokens, page_bytes=PAGE_BYTES, page_tokens=16)
+    node.pools[0].prepare(PAGE_BYTES)
+    for _ in range(2):
+        assert node.pools[0].store_near(key, tokens, cells, [7, 2, 4]).target == "dram"
+        entry = read_entry(node.pools[1].take(key).read(), key, tokens, page_bytes=PAGE_BYTES, page_tokens=16)
         assert entry.whole
         assert np.array_equal(entry.pages, pages)
     assert checksums(pages.ctypes.data, PAGE_BYTES, 3) == [checksum(page) for page in pages]
@@ -74,6 +69,13 @@ def taken_after(node, harm):
 def put(found, tokens, skip=0):
     target = np.zeros((4, PAGE_BYTES), np.uint8)
     return found.put(tokens, cells_of(target), range(4), skip=skip, page_tokens=16), target
+
+
+def test_what_its_request_has_left_before_is_not_replaced_in_a_moment(node):
+    tokens, pages = content(key_of(1), 2)
+    node.store(key_of(1), 2)
+    assert node.pools[0].store_near(key_of(1), tokens, cells_of(pages), range(2)) is None
+    assert node.read(key_of(1), 2) == "dram"
 
 
 def flip(place):

@@ -1,5 +1,6 @@
 import logging
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -98,8 +99,9 @@ def test_memory_that_an_entry_had_is_the_next_ones(node):
         assert node.pools[0]._tally["dram"] == size_of(num_pages)
         assert node.read(key_of(turn), num_pages) == "dram"
         assert node.pools[0]._tally["dram"] == 0
-    [pages] = node.shared.glob("*/pages-*")
-    assert pages.stat().st_size == 3 * PAGE_BYTES
+    [index] = node.shared.glob("*/index-*")
+    blocks_used, _, entries_used, _ = struct.unpack_from("<4I", index.read_bytes(), 24)
+    assert (blocks_used, entries_used) == (3, 1)
 
 
 def test_room_is_made_on_the_ssd_and_then_by_dropping(node):

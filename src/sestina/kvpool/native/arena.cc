@@ -18,13 +18,16 @@ namespace {
 
 constexpr int64_t kLine = 64;
 constexpr uint64_t kMachinePage = 4096;
+constexpr uint64_t kExtent = 1 << 20;  // by which the file grows, where memory allows
+
+void foresee(const uint8_t* at, int64_t count) {
+  for (int64_t line = 0; line < count; line += kLine) __builtin_prefetch(at + line);
+}
 
 // Pages lie in pieces, and each begins with some lines that the processor has not foreseen.
 void foresee(const Cells& cells, int64_t page) {
-  for (int64_t part = 0; part < cells.parts; ++part) {
-    const uint8_t* at = cells.base + page * cells.page_stride + part * cells.part_stride;
-    for (int64_t line = 0; line < cells.part_bytes; line += kLine) __builtin_prefetch(at + line);
-  }
+  for (int64_t part = 0; part < cells.parts; ++part)
+    foresee(cells.base + page * cells.page_stride + part * cells.part_stride, cells.part_bytes);
 }
 
 uint64_t sum_of(const Cells& cells, int64_t page) {
@@ -45,17 +48,6 @@ void copy_page(const Cells& cells, int64_t page, uint8_t* piece, Copy copy) {
 void copy_out(const uint8_t* cell, uint8_t* piece, size_t count) { std::memcpy(piece, cell, count); }
 void copy_in(uint8_t* cell, const uint8_t* piece, size_t count) { std::memcpy(cell, piece, count); }
 
-// Writes all of it; returns an errno, or 0.
-int write_all(int file, const uint8_t* bytes, size_t count, off_t offset) {
-  while (count) {
-    const ssize_t done = pwrite(file, bytes, count, offset);
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return done ? errno : ENOSPC;
-    bytes += done, offset += done, count -= static_cast<size_t>(done);
-  }
-  return 0;
-}
-
 }  // namespace
 
 Arena::Arena(const std::string& index, const std::string& pages, uint64_t page_bytes, uint64_t num_blocks)
@@ -72,40 +64,52 @@ Arena::~Arena() {
   close(pages_);
 }
 
+uint64_t Arena::end_of(const uint32_t* blocks, size_t count) const {
+  return count ? *std::max_element(blocks, blocks + count) * index.page_bytes() : 0;
+}
+
+void Arena::map_until(uint64_t end) {
+  uint64_t mapped = mapped_;
+  if (end <= mapped || !mapped_.compare_exchange_strong(mapped, end)) return;
+  mapped = mapped / kMachinePage * kMachinePage;
+  madvise(map_ + mapped, end - mapped, MADV_POPULATE_READ);  // where the kernel cannot, pages are mapped as they come
+}
+
 bool Arena::reaches(const uint32_t* blocks, size_t count) {
   struct stat found;
   if (fstat(pages_, &found)) return false;
-  const uint64_t end = std::min(static_cast<uint64_t>(found.st_size), num_bytes_);
-  if (uint64_t mapped = mapped_; end > mapped && mapped_.compare_exchange_strong(mapped, end)) {
-    mapped = mapped / kMachinePage * kMachinePage;
-    madvise(map_ + mapped, end - mapped, MADV_POPULATE_READ);  // else each page is mapped when it is first touched
+  map_until(std::min(static_cast<uint64_t>(found.st_size), num_bytes_));
+  return static_cast<uint64_t>(found.st_size) >= end_of(blocks, count);
+}
+
+int Arena::reach(const std::vector<uint32_t>& blocks) {
+  struct stat found;
+  if (fstat(pages_, &found)) return errno;
+  const uint64_t size = static_cast<uint64_t>(found.st_size), end = end_of(blocks.data(), blocks.size());
+  if (end > size) {
+    const uint64_t ahead = std::min((end + kExtent - 1) / kExtent * kExtent, num_bytes_);
+    const off_t from = found.st_size;
+    int code = posix_fallocate(pages_, from, static_cast<off_t>(ahead) - from);
+    if (code) code = posix_fallocate(pages_, from, static_cast<off_t>(end) - from);
+    if (code) return code;
   }
-  const uint32_t last = count ? *std::max_element(blocks, blocks + count) : 0;
-  return static_cast<uint64_t>(found.st_size) >= last * index.page_bytes();
+  map_until(std::max(size, end));
+  return 0;
 }
 
 int Arena::write(uint32_t number, const Cells& cells, const std::vector<int64_t>& pages) {
   const std::vector<uint32_t> blocks = index.chain(number);
   if (blocks.size() != pages.size()) return EIO;
-  const bool mapped = reaches(blocks.data(), blocks.size());
+  if (const int code = reach(blocks)) return code;
   for (size_t i = 0; i < blocks.size(); ++i) {
-    if (i + 1 < blocks.size()) foresee(cells, pages[i + 1]);
-    index.sum(blocks[i]) = sum_of(cells, pages[i]);
-    if (mapped && index.backed(blocks[i])) {
-      copy_page(cells, pages[i], at(blocks[i]), copy_out);
-    } else if (const int code = write_first(blocks[i], cells, pages[i])) {
-      return code;
+    if (i + 1 < blocks.size()) {
+      foresee(cells, pages[i + 1]);
+      foresee(at(blocks[i + 1]), static_cast<int64_t>(index.page_bytes()));
     }
+    index.sum(blocks[i]) = sum_of(cells, pages[i]);
+    copy_page(cells, pages[i], at(blocks[i]), copy_out);
   }
   return 0;
-}
-
-int Arena::write_first(uint32_t block, const Cells& cells, int64_t page) {
-  std::vector<uint8_t> whole(index.page_bytes());
-  copy_page(cells, page, whole.data(), copy_out);
-  const int code = write_all(pages_, whole.data(), whole.size(), static_cast<off_t>((block - 1) * whole.size()));
-  index.backed(block) = !code;
-  return code;
 }
 
 int64_t Arena::read(uint32_t number, int64_t skip, const Cells& cells, const std::vector<int64_t>& pages) {
@@ -115,7 +119,11 @@ int64_t Arena::read(uint32_t number, int64_t skip, const Cells& cells, const std
   const uint32_t* wanted = blocks.data() + skip;
   const bool whole = reaches(wanted, pages.size());
   for (int64_t i = 0; i < count; ++i) {
-    if (!index.backed(wanted[i]) || !(whole || reaches(&wanted[i], 1))) return skip + i;
+    if (i + 1 < count) {
+      foresee(cells, pages[i + 1]);
+      foresee(at(wanted[i + 1]), static_cast<int64_t>(index.page_bytes()));
+    }
+    if (!whole && !reaches(&wanted[i], 1)) return skip + i;
     copy_page(cells, pages[i], at(wanted[i]), copy_in);
     if (sum_of(cells, pages[i]) != index.sum(wanted[i])) return skip + i;
   }

@@ -1,7 +1,8 @@
 // The pages of entries, in a file of shared memory that all processes map: block b from (b - 1) * page_bytes on.
 //
-// Pages go from where the engine has them to the file and back in one copy. A block's first page is written by a system
-// call, which says so where memory is short; from then on it is copied through the mapping, at half the price.
+// Pages go from where the engine has them to the file and back in one copy, through the mapping. The file grows by a
+// system call, which says so where memory is short, and is held against its size before it is touched: a mapping alone
+// would answer with a signal.
 #pragma once
 
 #include <atomic>
@@ -41,11 +42,17 @@ class Arena {
   int64_t read(uint32_t number, int64_t skip, const Cells& cells, const std::vector<int64_t>& pages);
 
  private:
-  // Whether the file still reaches to the end of these blocks; where it does not, touching them would be a signal.
-  // Maps what the file has grown by, all at once.
+  // Whether the file reaches to the end of these blocks.
   bool reaches(const uint32_t* blocks, size_t count);
+
+  // Sees to it that it does; returns an errno, or 0.
+  int reach(const std::vector<uint32_t>& blocks);
+
+  // Maps what the file has grown by at once, and not page by page when they are touched.
+  void map_until(uint64_t end);
+
+  uint64_t end_of(const uint32_t* blocks, size_t count) const;
   uint8_t* at(uint32_t block) const { return map_ + (uint64_t{block} - 1) * index.page_bytes(); }
-  int write_first(uint32_t block, const Cells& cells, int64_t page);
 
   int pages_;
   uint64_t num_bytes_;

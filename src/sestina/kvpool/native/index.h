@@ -73,7 +73,6 @@ class Index {
   std::vector<uint32_t> chain(uint32_t number) const;
 
   uint64_t& sum(uint32_t block) { return blocks_[block].sum; }
-  uint32_t& backed(uint32_t block) { return blocks_[block].backed; }
   std::vector<uint64_t> sums(uint32_t number) const;
   uint64_t seal(uint32_t number) const;
 
@@ -89,9 +88,9 @@ class Index {
   };
 
   struct Block {
-    uint64_t sum;     // checksum of its page
-    uint32_t next;    // of its entry, or the next that is free
-    uint32_t backed;  // it has memory
+    uint64_t sum;   // checksum of its page
+    uint32_t next;  // of its entry, or the next that is free
+    uint32_t unused;
   };
 
   uint32_t take_block();

@@ -1,4 +1,4 @@
-"""Packaging: one Python tree, the embedded engine's CPU kernels, the suffix index, the KV pool; pyproject.toml sets up the tools."""
+"""Packaging: one Python tree, and native code of engine, drafts and KV pool; pyproject.toml sets up the tools."""
 
 import os
 from pathlib import Path

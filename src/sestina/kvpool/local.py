@@ -168,7 +168,7 @@ class LocalPool:
         if room is None:
             return None
         moving = self._clear(room.steps)
-        blocks = self._memory.claim(key, *pages.shape, num_bytes) if room.tier == "dram" else None
+        blocks = self._memory.claim(key, len(pages), pages.shape[1], num_bytes) if room.tier == "dram" else None
         if room.tier == "ssd":
             self._tally.add("ssd", num_bytes)
         return _Plan(room=room, blocks=blocks, moving=moving)

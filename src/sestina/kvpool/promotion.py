@@ -38,7 +38,7 @@ def _copied(memory: Memory, key: EntryKey, head: Head, pages: ByteArray) -> Bloc
     with memory.tally:
         if len(pages) < len(head.sums) or not memory.has(num_bytes):
             return None
-        blocks = memory.claim(key, *pages.shape, num_bytes)
+        blocks = memory.claim(key, len(pages), head.page_bytes, num_bytes)
     if blocks is not None:
         blocks.write(cells_of(pages), range(len(pages)))
     return blocks

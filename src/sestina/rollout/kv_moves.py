@@ -148,7 +148,9 @@ class KvMoves:
     def stored(self) -> list[tuple[Job, Finish]]:
         """Return the chunks whose results can leave."""
         kept, self._kept = self._kept, []
-        done = [(job, finish) for job, (finish, future) in self._storing.items() if future.done()]
+        done: list[tuple[Job, Finish]] = [
+            (job, finish) for job, (finish, future) in self._storing.items() if future.done()
+        ]
         for job, _ in done:
             stored, seconds = self._storing[job][1].result()
             del self._storing[job]

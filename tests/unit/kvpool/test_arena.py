@@ -130,3 +130,45 @@ def test_pages_of_another_model_are_refused(node, caplog):
     assert "pages of 128 bytes, not 256" in caplog.text
     assert node.pools[0].store(key_of(2), tokens, wide.content[:, 0]).target == "failed"
     assert node.pools[0]._tally["dram"] == 0
+
+
+ENTRY = 64 + 4096 + 80
+"""Where the index has its first entry: behind its head, the buckets and an entry that is none."""
+
+
+def changed(path, place, value):
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(value)
+
+
+@pytest.mark.parametrize("place", range(80))
+def test_whatever_is_changed_of_what_is_known_of_an_entry_no_wrong_page_comes_of_it(node, place):
+    key = key_of(1)
+    tokens, pages = content(key, 4)
+    node.store(key, 4)
+    [index] = node.shared.glob("*/index-*")
+    changed(index, ENTRY + place, bytes([index.read_bytes()[ENTRY + place] ^ 0x11]))
+    found = node.pools[0].take_near(key)
+    if found is None:
+        return
+    try:
+        got, target = put(found, tokens)
+    except DataError:
+        return
+    assert got == (64, True)
+    assert np.array_equal(target, pages)
+
+
+def test_an_entry_whose_version_is_changed_is_not_that_versions(node):
+    tokens, _ = content(key_of(1), 4)
+    node.store(key_of(1), 4)
+    [index] = node.shared.glob("*/index-*")
+    changed(index, ENTRY, (1).to_bytes(8, "little"))
+    found = node.pools[0].take_near(key_of(1, version=1))
+    with pytest.raises(DataError, match="1-1-0.kv is damaged"):
+        put(found, tokens)
+    node.store(key_of(2), 4)
+    changed(index, ENTRY, (1).to_bytes(8, "little"))
+    with pytest.raises(DataError, match="its header is damaged"):
+        node.pools[0].take(key_of(2, version=1)).read()

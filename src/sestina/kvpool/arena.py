@@ -47,14 +47,14 @@ class Arena:
 
     def write(self, entry: int, cells: Cells, pages: Sequence[int]) -> None:
         """Copy pages into reserved blocks; raises OSError."""
-        self.check_pages(cells)
+        if cells.page_bytes != self.page_bytes:
+            raise self.wrong_pages(cells)
         if code := self.native.write(entry, cells.layout, pages):
             raise OSError(code, os.strerror(code))
 
-    def check_pages(self, cells: Cells) -> None:
-        """Raise OSError unless pages are as large as these blocks."""
-        if cells.page_bytes != self.page_bytes:
-            raise OSError(f"shared memory has pages of {self.page_bytes} bytes, not {cells.page_bytes}")
+    def wrong_pages(self, cells: Cells) -> OSError:
+        """Return what is wrong with pages that are not as large as these blocks."""
+        return OSError(f"shared memory has pages of {self.page_bytes} bytes, not {cells.page_bytes}")
 
     def publish(self, entry: int, num_tokens: int, digest: int, used_s: Seconds) -> None:
         """Let what was written be found."""

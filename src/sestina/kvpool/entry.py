@@ -11,6 +11,7 @@ as in the name, so that whatever a file is called, only what fits is used.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -64,17 +65,15 @@ class Cells:
     content: ByteArray
     layout: Layout = field(init=False)
     """Where what lies; good for as long as `content` is held."""
+    page_bytes: int = field(init=False)
+    """All parts of a page."""
 
     def __post_init__(self) -> None:
         pages, parts, num_bytes = self.content.strides
         assert num_bytes == 1, "a part lies in pieces"
         layout = self.content.ctypes.data, pages, parts, *self.content.shape[1:]
         object.__setattr__(self, "layout", layout)
-
-    @property
-    def page_bytes(self) -> int:
-        """All parts of a page."""
-        return self.layout[3] * self.layout[4]
+        object.__setattr__(self, "page_bytes", layout[3] * layout[4])
 
 
 def cells_of(pages: ByteArray) -> Cells:
@@ -98,6 +97,7 @@ def offset_of(num_pages: int) -> int:
     return -(-(_HEADER.size + _CHECKSUM.size + 8 * num_pages) // _ALIGNMENT) * _ALIGNMENT
 
 
+@cache
 def entry_bytes(num_pages: int, page_bytes: int) -> int:
     """Return how large an entry is."""
     return offset_of(num_pages) + num_pages * page_bytes
@@ -131,10 +131,9 @@ def check_text(
         raise DataError(f"{key.name} holds another text")
 
 
-def check_pages(key: EntryKey, found_bytes: int, page_bytes: int) -> None:
-    """Raise DataError unless pages are as large as they should be."""
-    if found_bytes != page_bytes:
-        raise DataError(f"{key.name} holds pages of {found_bytes} bytes, not {page_bytes}")
+def wrong_pages(key: EntryKey, found_bytes: int, page_bytes: int) -> DataError:
+    """Return what is wrong with pages that are not as large as they should be."""
+    return DataError(f"{key.name} holds pages of {found_bytes} bytes, not {page_bytes}")
 
 
 def head_of(key: EntryKey, tokens: TokenArray, pages: ByteArray) -> bytes:
@@ -154,7 +153,8 @@ def read_entry(raw: ByteArray, key: EntryKey, known: TokenArray, *, page_bytes: 
     Raises DataError when the header is damaged, or speaks of something else.
     """
     head = open_head(raw, key)
-    check_pages(key, head.page_bytes, page_bytes)
+    if head.page_bytes != page_bytes:
+        raise wrong_pages(key, head.page_bytes, page_bytes)
     check_text(
         key,
         known,

@@ -9,7 +9,7 @@ from pathlib import Path
 from sestina.core.errors import DataError
 from sestina.core.units import Seconds, TokenArray
 from sestina.kvpool.arena import Arena
-from sestina.kvpool.entry import ByteArray, Cells, EntryKey, check_pages, digest_of, entry_bytes
+from sestina.kvpool.entry import ByteArray, Cells, EntryKey, digest_of, entry_bytes, wrong_pages
 from sestina.kvpool.tally import Tally
 from sestina.policies.kv_pool.room import Held, Tier
 
@@ -48,7 +48,7 @@ class Blocks:
         """See `Near.put`."""
         if cells.page_bytes != self.arena.page_bytes:
             self.close()
-        check_pages(self.key, self.arena.page_bytes, cells.page_bytes)
+            raise wrong_pages(self.key, self.arena.page_bytes, cells.page_bytes)
         usable, num_tokens, good, num_pages = self.arena.native.put_near(
             self.memory.tally.native,
             self.arena.generation,
@@ -130,7 +130,8 @@ class Memory:
         arena = self._arena
         if arena is None:
             return False
-        arena.check_pages(cells)
+        if cells.page_bytes != arena.page_bytes:
+            raise arena.wrong_pages(cells)
         code = arena.native.keep_near(
             self.tally.native,
             arena.generation,

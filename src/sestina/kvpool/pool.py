@@ -10,7 +10,7 @@ from sestina.kvpool.entry import ByteArray, Cells, EntryKey
 from sestina.policies.kv_pool.room import Tier
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Stored:
     """What became of an entry, and of others to make room for it."""
 

@@ -152,6 +152,7 @@ class LocalPool:
 
     def close(self) -> None:
         """Let go; with the last process the pool is gone."""
+        self._memory.close()
         for folder in (self._folder, self._ssd and self._ssd.folder):
             if folder is not None:
                 folder.close()

@@ -100,6 +100,10 @@ class Memory:
                 return None
         return self._arena
 
+    def close(self) -> None:
+        """Hold it no longer, but for what has been taken out of it."""
+        self._arena = None
+
     def has(self, num_bytes: int) -> bool:
         """Whether the limit leaves so much room."""
         return self.tally["dram"] <= self._limit_bytes - num_bytes

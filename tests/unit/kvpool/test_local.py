@@ -209,17 +209,25 @@ import random, sys
 from pathlib import Path
 from sestina.kvpool.config import LocalKvPoolConfig
 from sestina.kvpool.local import LocalPool
-from tests.unit.kvpool.test_local import ONE, content, key_of, read_entry, PAGE_BYTES
+from tests.unit.kvpool.test_local import ONE, cells_of, content, key_of, read_entry, PAGE_BYTES
 root, seed = Path(sys.argv[1]), int(sys.argv[2])
 config = LocalKvPoolConfig(kind="local", move="cheaper", dram_bytes=4 * ONE, ssd_bytes=5 * ONE, ssd_dir=root / "disk")
 pool, rng = LocalPool(config, "x", shared=root / "shm"), random.Random(seed)
 for _ in range(300):
     key = key_of(3 * rng.randrange(4) + seed)  # a request runs in one place at a time
-    found = pool.take(key)
+    tokens, pages = content(key, 1)
+    near, found = pool.take_near(key), None
+    if near is not None:
+        target = pages * 0
+        assert near.put(tokens, cells_of(target), [0], skip=0, page_tokens=16) == (16, True)
+        assert (target == pages).all()
+    else:
+        found = pool.take(key)
     if found is not None:
         assert read_entry(found.read(), key, content(key, 1)[0], page_bytes=PAGE_BYTES, page_tokens=16).whole
     if rng.randrange(4):
-        assert pool.store(key, *content(key, 1)).target != "failed"
+        stored = pool.store_near(key, tokens, cells_of(pages), [0]) if rng.randrange(2) else None
+        assert (stored or pool.store(key, tokens, pages)).target != "failed"
     others = [key_of(rng.randrange(12)).name]
     for name, _ in pool.on_ssd(others):
         pool.promote(name)

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t kLine = 64;
 constexpr uint64_t kMachinePage = 4096;
+constexpr int kMapAtOnce = 22;         // MADV_POPULATE_READ, which older headers lack
 constexpr uint64_t kExtent = 1 << 20;  // by which the file grows, where memory allows
 
 void foresee(const uint8_t* at, int64_t count) {
@@ -72,7 +73,7 @@ void Arena::map_until(uint64_t end) {
   uint64_t mapped = mapped_;
   if (end <= mapped || !mapped_.compare_exchange_strong(mapped, end)) return;
   mapped = mapped / kMachinePage * kMachinePage;
-  madvise(map_ + mapped, end - mapped, MADV_POPULATE_READ);  // where the kernel cannot, pages are mapped as they come
+  madvise(map_ + mapped, end - mapped, kMapAtOnce);  // where the kernel cannot, pages are mapped as they come
 }
 
 bool Arena::reaches(const uint32_t* blocks, size_t count) {

@@ -39,7 +39,8 @@ kvpool = Pybind11Extension(
     depends=sorted(str(header) for header in KVPOOL.glob("*.h")),
     include_dirs=[str(KVPOOL)],
     cxx_std=17,
-    extra_compile_args=["-O3", f"-march={MARCH}", "-Wall", "-Wextra"],
+    extra_compile_args=["-O3", "-pthread", f"-march={MARCH}", "-Wall", "-Wextra"],
+    extra_link_args=["-pthread"],
 )
 
 # Ranges that should work; requirements.txt and requirements-dev.txt pin what is tested.

@@ -1,4 +1,4 @@
-"""Packaging: one Python tree, the embedded engine's CPU kernels, the suffix index; pyproject.toml sets up the tools."""
+"""Packaging: one Python tree, and native code of engine, drafts and KV pool; pyproject.toml sets up the tools."""
 
 import os
 from pathlib import Path
@@ -8,6 +8,7 @@ from setuptools import find_packages, setup
 
 NATIVE = Path("src/sestina/rollout/native")
 DRAFTING = Path("src/sestina/drafting/native")
+KVPOOL = Path("src/sestina/kvpool/native")
 
 # The kernels gain 2 to 4 times from the host's vector units. Where the build host differs from the compute nodes, set
 # SESTINA_MARCH to the nodes' architecture (for example x86-64-v3).
@@ -27,6 +28,16 @@ drafting = Pybind11Extension(
     sources=sorted(str(source) for source in DRAFTING.glob("*.cc")),
     depends=sorted(str(header) for header in DRAFTING.glob("*.h")),
     include_dirs=[str(DRAFTING)],
+    cxx_std=17,
+    extra_compile_args=["-O3", "-pthread", f"-march={MARCH}", "-Wall", "-Wextra"],
+    extra_link_args=["-pthread"],
+)
+
+kvpool = Pybind11Extension(
+    "sestina.kvpool._native",
+    sources=sorted(str(source) for source in KVPOOL.glob("*.cc")),
+    depends=sorted(str(header) for header in KVPOOL.glob("*.h")),
+    include_dirs=[str(KVPOOL)],
     cxx_std=17,
     extra_compile_args=["-O3", "-pthread", f"-march={MARCH}", "-Wall", "-Wextra"],
     extra_link_args=["-pthread"],
@@ -52,7 +63,6 @@ RUNTIME = [
     "numpy>=2,<3",
     "pyarrow>=18",
     "pyzmq>=26,<28",  # draft servers; with libzmq's CURVE
-    "xxhash>=3.5,<5",  # checksums of keys and values, at the speed of memory
     "aiohttp>=3.11,<4",  # SGLang, judges, reward servers: many long calls at once, at little cost
     "jaxtyping>=0.3",
     "math-verify>=0.8,<0.10",
@@ -93,10 +103,11 @@ setup(
     package_data={
         "sestina.bench.drafting": ["*.cc"],
         "sestina.drafting": ["*.pyi", "native/*"],
+        "sestina.kvpool": ["*.pyi"],
         "sestina.rollout": ["*.pyi"],
         "sestina.sglang_plugin": ["found/*/*"],
     },
-    ext_modules=[kernels, drafting],
+    ext_modules=[kernels, drafting, kvpool],
     cmdclass={"build_ext": build_ext},
     install_requires=RUNTIME,
     extras_require={"dev": DEV, "mooncake": MOONCAKE},

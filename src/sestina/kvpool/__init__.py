@@ -1,12 +1,15 @@
 """Keys and values of requests between two chunks, where other instances find them.
 
-config.py   what a user sets
-folder.py   a folder that the processes of a run share, and that goes with the last of them
-entry.py    the file of one request: header, checksums, pages
-pool.py     what an engine needs of any of them
-tally.py    bytes held by each tier, one count for all processes
-shelf.py    the files of one tier
-local.py    the pool of a node: shared memory and SSD within limits; policies/kv_pool decides what leaves
-mooncake.py the pool of a run over nodes: Mooncake's store
-master.py   the process that a Mooncake store is kept together by
+config.py    what a user sets
+folder.py    a folder that the processes of a run share, and that goes with the last of them
+entry.py     the file of one request: header, checksums, pages
+pool.py      what an engine needs of any of them
+tally.py     bytes held by each tier, one count for all processes, and their lock
+arena.py     the entries in shared memory; native/ finds, copies and checks them
+memory.py    what a process may do with them: take room, fill it, take them out
+shelf.py     the files on the SSD
+promotion.py from the SSD to memory
+local.py     the pool of a node: shared memory and SSD within limits; policies/kv_pool decides what leaves
+mooncake.py  the pool of a run over nodes: Mooncake's store
+master.py    the process that a Mooncake store is kept together by
 """

@@ -7,7 +7,7 @@ answer is given up with one warning, and every chunk of this instance computes a
 import logging
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ import numpy as np
 from sestina.core.errors import UserError
 from sestina.core.units import Seconds, TokenArray, Version
 from sestina.kvpool.config import MooncakeKvPoolConfig
-from sestina.kvpool.entry import ByteArray, EntryKey, head_of
+from sestina.kvpool.entry import ByteArray, Cells, EntryKey, head_of
 from sestina.kvpool.pool import Stored
 from sestina.policies.kv_pool.room import Tier
 
@@ -96,6 +96,9 @@ class MooncakePool:
             return
         self._store = store
 
+    def prepare(self, _page_bytes: int) -> None:
+        """See `Pool.prepare`; Mooncake's objects are as large as they are."""
+
     def store(self, key: EntryKey, tokens: TokenArray, pages: ByteArray) -> Stored:
         """See `Pool.store`."""
         if self._store is None:
@@ -117,6 +120,12 @@ class MooncakePool:
             self._give_up(num_bytes)
             raise OSError(f"Mooncake does not answer ({num_bytes})")
         return None if num_bytes < 0 else _Object(pool=self, name=name, num_bytes=num_bytes)
+
+    def store_near(self, _key: EntryKey, _tokens: TokenArray, _cells: Cells, _pages: Sequence[int]) -> None:
+        """See `Pool.store_near`; an answer may take its time."""
+
+    def take_near(self, _key: EntryKey) -> None:
+        """See `Pool.take_near`."""
 
     def get(self, name: str) -> bytes:
         """Return an object's bytes; raises OSError when it has gone meanwhile, or cannot be had."""

@@ -1,44 +1,36 @@
-"""The files of one tier: `NAME.kv`, `NAME.kv.moving` while on its way to the other tier, and what is being written.
+"""The files on the SSD: `NAME.kv`, `NAME.kv.moving` while on its way to memory, and what is being written.
 
 Files are written aside and renamed. Nothing is flushed to the disk: what a crash tears the checksums find, and nobody
 reads what another start has left.
-
-A file of shared memory that was taken stays, as a blank that this process writes its next entry into: most of what an
-entry costs there is memory that the kernel has to find, clear and take back. Any process removes blanks for room.
 """
 
-import contextlib
-import itertools
 import logging
 import os
-import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from sestina.core.units import Seconds
 from sestina.kvpool.entry import SUFFIX, ByteArray
 from sestina.kvpool.folder import Folder
 from sestina.policies.kv_pool.room import Held, Tier
 
 _log = logging.getLogger(__name__)
 _MOVING = ".moving"
-_BLANK = ".blank"
-_NUMBERS = itertools.count()
-"""Of blanks: a process may have several holds on a folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """An entry that was taken out; its room is the machine's again when nobody holds its bytes."""
+    """An entry that was taken out; its room is the machine's again when it is read or closed."""
 
-    tier: Tier
     num_bytes: int
     moving: bool
-    """Taken while on its way to the other tier."""
+    """Taken while on its way to memory."""
     file: int
     """A descriptor, which `read` or `close` gives back."""
+    tier: Tier = field(default="ssd", init=False)
 
     def read(self) -> ByteArray:
         """Return its bytes; raises OSError."""
@@ -56,20 +48,18 @@ class Found:
 
 
 class Shelf:
-    """One process's hold on the folder of a tier."""
+    """One process's hold on the folder of a disk."""
 
-    def __init__(self, tier: Tier, folder: Folder) -> None:
-        self.tier: Tier = tier
+    def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self._at, self._pid = f"{folder.path}/", os.getpid()
-        self._blanks: list[tuple[str, int]] = []
 
     def held(self) -> Iterator[Held]:
         """Yield what is complete and stays where it is."""
         for file in os.scandir(self.folder.path):
             if file.name.endswith(SUFFIX) and not file.name.startswith("."):
                 found = file.stat()
-                yield Held(name=file.name, tier=self.tier, num_bytes=found.st_size, used_s=found.st_mtime)
+                yield Held(name=file.name, tier="ssd", num_bytes=found.st_size, used_s=found.st_mtime)
 
     def num_bytes(self, name: str) -> int:
         """Return the size of an entry; 0 when it is not there."""
@@ -87,32 +77,13 @@ class Shelf:
                 file = os.open(path, os.O_RDONLY)
             except FileNotFoundError:
                 continue
-            num_bytes = os.fstat(file).st_size
-            if self.tier == "ssd" or moving:
-                os.unlink(path)
-            else:
-                blank = f"{self._at}.{self._pid}-{next(_NUMBERS)}{_BLANK}"
-                os.rename(path, blank)
-                self._blanks.append((blank, num_bytes))
-            return Found(tier=self.tier, num_bytes=num_bytes, moving=moving, file=file)
+            os.unlink(path)
+            return Found(num_bytes=os.fstat(file).st_size, moving=moving, file=file)
         return None
 
-    def reuse(self, name: str) -> int:
-        """Have the next `write` of this entry go to a blank; returns the blank's bytes, 0 when there is none."""
-        while self._blanks:
-            blank, num_bytes = self._blanks.pop()
-            with contextlib.suppress(FileNotFoundError):  # somebody else had to have the room
-                os.rename(blank, self._aside(name))
-                return num_bytes
-        return 0
-
-    def clear_blanks(self) -> int:
-        """Remove all processes' blanks; returns their bytes."""
-        blanks = [file for file in os.scandir(self.folder.path) if file.name.endswith(_BLANK)]
-        num_bytes = sum(file.stat().st_size for file in blanks)
-        for file in blanks:
-            os.unlink(file.path)
-        return num_bytes
+    def total_bytes(self) -> int:
+        """Return what all files have that are entries, or become some."""
+        return sum(file.stat().st_size for file in os.scandir(self.folder.path) if SUFFIX in file.name)
 
     def drop(self, name: str) -> None:
         """Remove an entry."""
@@ -132,25 +103,27 @@ class Shelf:
 
     def write(self, name: str, *parts: bytes | memoryview) -> None:
         """Write an entry; raises OSError, and then leaves nothing."""
-        aside = self._aside(name)
         try:
-            file = os.open(aside, os.O_WRONLY | os.O_CREAT, 0o600)
-            try:
-                _write_all(file, parts)
-            finally:
-                os.close(file)
-            os.rename(aside, self._at + name)
+            self.write_aside(name, *parts)
+            self.place(name)
         except OSError:
             self.discard(name)
             raise
 
-    def copy(self, source: Path, name: str) -> None:
-        """Write an entry aside from a file; `place` or `discard` follows. Raises OSError."""
-        shutil.copyfile(source, self._aside(name))
-        shutil.copystat(source, self._aside(name))
+    def write_aside(self, name: str, *parts: bytes | memoryview) -> None:
+        """Write an entry that nobody finds; `place` or `discard` follows. Raises OSError."""
+        file = os.open(self._aside(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            _write_all(file, parts)
+        finally:
+            os.close(file)
+
+    def date(self, name: str, used_s: Seconds) -> None:
+        """Say when what lies aside was used last; raises OSError."""
+        os.utime(self._aside(name), (used_s, used_s))
 
     def place(self, name: str) -> None:
-        """Make what was copied an entry."""
+        """Make what was written aside an entry; raises OSError."""
         os.rename(self._aside(name), self._at + name)
 
     def discard(self, name: str) -> None:
@@ -165,12 +138,10 @@ class Shelf:
 
 
 def _write_all(file: int, parts: Sequence[bytes | memoryview]) -> None:
-    """Write these and nothing behind them; raises OSError."""
+    """Write these; raises OSError."""
     num_bytes = sum(memoryview(part).nbytes for part in parts)
     written = os.writev(file, parts)
     if written < num_bytes:  # as at the end of a disk, whose next write says so
         rest = memoryview(b"".join(parts))[written:]
         while rest:
             rest = rest[os.write(file, rest) :]
-    if os.fstat(file).st_size > num_bytes:
-        os.truncate(file, num_bytes)

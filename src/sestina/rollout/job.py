@@ -7,6 +7,7 @@ import numpy as np
 from sestina.core.records import ChunkRequest, ChunkResult, Finish, KvTraffic, VersionSpan
 from sestina.core.units import LogprobArray, Seconds, TokenArray, Version
 from sestina.kvpool.entry import Entry
+from sestina.kvpool.pool import Near
 
 
 def _no_logprobs() -> LogprobArray:
@@ -43,8 +44,8 @@ class Job:
     preemptions: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
-    pooled: Entry | None = None
-    """KV that came from the pool, until it is in pages."""
+    pooled: Entry | Near | None = None
+    """KV that was taken out of the pool, until it is in pages."""
     kv: KvTraffic = field(default_factory=KvTraffic)
     kv_cost_s: Seconds = 0.0
     """What fetching `pooled` has cost."""

@@ -1,24 +1,26 @@
-"""Keys and values between the engine's pages and the pool: a thread reads and writes, the engine never waits for it.
+"""Keys and values between the engine's pages and the pool: what is short at once, the rest by a thread.
 
-A resumed chunk is fetched first and joins the queue when its KV is there, or is not to be had. A chunk that ends at its
-budget, or with a turn, is copied out of its pages at once; its result is held back until the pool has it, so that no
-other instance is asked to resume it before. PyTorch and files release the GIL, so a forward pass goes on meanwhile.
+What lies near (`Pool.take_near`, `Pool.store_near`) is copied between the engine's pages and the pool in one go, when
+its chunk is admitted or ends. For all else a thread reads and writes, and the engine never waits for it: a resumed
+chunk is fetched first and joins the queue when its KV is there, or is not to be had; a chunk that ends at its budget,
+or with a turn, is copied out of its pages, and its result is held back until the pool has it, so that no other instance
+is asked to resume it before. PyTorch and files release the GIL, so a forward pass goes on meanwhile.
 
 What a move costs is the engine's time and the thread's processor time; from the SSD it is the time until the KV is
 there, since nothing runs in the request's place meanwhile.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from sestina.core.errors import DataError, DeadlineError
 from sestina.core.ids import RequestId
-from sestina.core.records import Finish, KvSource
+from sestina.core.records import Finish, KvSource, KvTraffic
 from sestina.core.units import Seconds, Version
 from sestina.kvpool.entry import ByteArray, Entry, EntryKey, read_entry
-from sestina.kvpool.pool import Found, Pool, Stored
+from sestina.kvpool.pool import Found, Near, Pool, Stored
 from sestina.policies.kv_pool.cost import MoveCost
 from sestina.rollout.engine import Clock
 from sestina.rollout.job import Job
@@ -56,6 +58,8 @@ class KvMoves:
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="kv-pool")
         self._fetching: dict[Job, Future[_Fetched]] = {}
         self._storing: dict[Job, tuple[Finish, Future[tuple[Stored, Seconds]]]] = {}
+        self._kept: list[tuple[Job, Finish]] = []
+        """Chunks that the pool has, and whose results have not left."""
         self._promoting: Future[None] | None = None
         self._cost: MoveCost | None = None
         self._version: Version = -1
@@ -63,24 +67,31 @@ class KvMoves:
     @property
     def busy(self) -> bool:
         """Whether chunks wait for it, on their way in or out."""
-        return bool(self._fetching or self._storing)
+        return bool(self._fetching or self._storing or self._kept)
 
     def begin(self, version: Version, row_s: Seconds) -> None:
         """Weights are loaded: from here on only their KV counts; `row_s` as in `MoveCost`. Raises DeadlineError."""
         self._version = version
         self._cost = self._cost or MoveCost(row_s)
-        forgotten = self._thread.submit(self._pool.forget, version)
+        forgotten = self._thread.submit(self._forget, version)
         try:
             forgotten.result(timeout=FORGET_LIMIT_S)
         except TimeoutError:
             raise DeadlineError(f"the KV pool to forget what is older than version {version}", FORGET_LIMIT_S) from None
 
-    def fetch(self, job: Job, num_cached: int) -> bool:
-        """Begin to fetch a resumed chunk, `num_cached` tokens of which are in pages; False for a first chunk."""
+    def fetch(self, job: Job, num_cached: Callable[[], int]) -> bool:
+        """Take a resumed chunk's KV, `num_cached` tokens of which are in pages; True when the chunk waits for that."""
         if not len(job.request.generated):
             return False
-        self._fetching[job] = self._thread.submit(self._fetch, job, num_cached)
-        return True
+        began_s = self._clock()
+        source = self._take_near(job, num_cached)
+        if source is None:
+            self._fetching[job] = self._thread.submit(self._fetch, job, num_cached())
+            return True
+        job.kv_cost_s = self._clock() - began_s
+        if job.pooled is None:
+            job.kv = KvTraffic(source=source, seconds=job.kv_cost_s)
+        return False
 
     def fetched(self) -> list[Job]:
         """Return the chunks that can run."""
@@ -93,53 +104,58 @@ class KvMoves:
         return [job for job, _ in done]
 
     def withdraw(self, job: Job) -> bool:
-        """Give up a chunk that is being fetched; False when it is not."""
-        future = self._fetching.pop(job, None)
+        """Give up what was taken for a chunk; returns whether it is being fetched."""
+        future, pooled = self._fetching.pop(job, None), job.pooled
         if future is not None:
             future.cancel()
+        if pooled is not None and not isinstance(pooled, Entry):
+            pooled.close()
+        job.pooled = None
         return future is not None
 
     def restore(self, job: Job, num_matched: int) -> int:
         """Fill the pages of an admitted chunk after the first `num_matched`; returns the tokens then computed."""
-        began_s, pooled = self._clock(), job.pooled
+        began_s, pooled, source = self._clock(), job.pooled, job.kv.source
         assert pooled is not None, f"request {job.request.id}: nothing was fetched"
         job.pooled = None
         matched = num_matched * PAGE_TOKENS
-        if pooled.num_tokens <= matched:
-            return matched
-        pages = slice(num_matched, len(pooled.pages))
-        self._model.write_pages(job.pages[pages], pooled.pages[pages])
-        took_s = self._clock() - began_s
-        job.kv = replace(job.kv, loaded_tokens=pooled.num_tokens - matched, seconds=job.kv.seconds + took_s)
-        if self._cost is not None and job.kv.source in ("dram", "ssd"):
-            self._cost.learn(job.kv.source, job.kv.moved_bytes, job.kv_cost_s + took_s)
-        return pooled.num_tokens
+        if isinstance(pooled, Entry):
+            computed, spent_s, num_bytes = self._put_entry(pooled, job, num_matched), job.kv.seconds, job.kv.moved_bytes
+        else:
+            spent_s, num_bytes = job.kv_cost_s, pooled.num_bytes
+            computed, source = self._put_near(pooled, job, num_matched)
+        loaded, took_s = max(0, computed - matched), self._clock() - began_s
+        job.kv = KvTraffic(source=source, moved_bytes=num_bytes, loaded_tokens=loaded, seconds=spent_s + took_s)
+        if self._cost is not None and loaded and source in ("dram", "ssd"):
+            self._cost.learn(source, num_bytes, job.kv_cost_s + took_s)
+        return matched + loaded
 
     def store(self, job: Job, finish: Finish) -> None:
-        """Copy a chunk that ended by `finish` out of the pages it has just left, and begin to keep it."""
+        """Keep a chunk that ended by `finish`, or copy it out of the pages it has just left and begin to."""
         job.ended_s, computed = self._clock(), job.known[:-1]
-        pages = self._model.read_pages(job.pages_left[: pages_for(len(computed))])
-        job.kv = replace(job.kv, seconds=job.kv.seconds + self._clock() - job.ended_s)
+        pages = job.pages_left[: pages_for(len(computed))]
         key = EntryKey(version=self._version, request=job.request.id)
-        self._storing[job] = finish, self._thread.submit(self._store, key, job, pages)
+        cells = self._model.cells
+        stored = None if cells is None else self._pool.store_near(key, computed, cells, pages)
+        if stored is not None:
+            self._kept.append((job, finish))
+            _note(job, stored, self._clock() - job.ended_s)
+            return
+        content = self._model.read_pages(pages)
+        job.kv = replace(job.kv, seconds=job.kv.seconds + self._clock() - job.ended_s)
+        self._storing[job] = finish, self._thread.submit(self._store, key, job, content)
 
     def stored(self) -> list[tuple[Job, Finish]]:
         """Return the chunks whose results can leave."""
+        kept, self._kept = self._kept, []
         done: list[tuple[Job, Finish]] = [
             (job, finish) for job, (finish, future) in self._storing.items() if future.done()
         ]
         for job, _ in done:
             stored, seconds = self._storing[job][1].result()
             del self._storing[job]
-            job.kv = replace(
-                job.kv,
-                target=stored.target,
-                moved_bytes=job.kv.moved_bytes + stored.num_bytes,
-                demoted=stored.demoted,
-                evicted=stored.evicted,
-                seconds=job.kv.seconds + seconds,
-            )
-        return done
+            _note(job, stored, seconds)
+        return kept + done
 
     def wait(self) -> None:
         """Return when a chunk may have come, or after a moment."""
@@ -162,6 +178,42 @@ class KvMoves:
         self._thread.shutdown(cancel_futures=True)
         self._pool.close()
 
+    def _forget(self, version: Version) -> None:
+        self._pool.prepare(self._model.page_bytes)
+        self._pool.forget(version)
+
+    def _take_near(self, job: Job, num_cached: Callable[[], int]) -> KvSource | None:
+        """Return what became of what lies near; None when the thread is to look."""
+        if self._model.cells is None:
+            return None
+        try:
+            found = self._pool.take_near(EntryKey(version=self._version, request=job.request.id))
+        except OSError:
+            return "failed"
+        if found is None:
+            return None
+        if not self._worth_moving(found, job, num_cached):
+            found.close()
+            return "dearer"
+        job.pooled = found
+        return found.tier
+
+    def _put_entry(self, entry: Entry, job: Job, num_matched: int) -> int:
+        pages = slice(num_matched, len(entry.pages))
+        if entry.num_tokens > num_matched * PAGE_TOKENS:
+            self._model.write_pages(job.pages[pages], entry.pages[pages])
+        return entry.num_tokens
+
+    def _put_near(self, near: Near, job: Job, num_matched: int) -> tuple[int, KvSource]:
+        """Return the tokens that the pages then hold, and whence."""
+        cells = self._model.cells
+        assert cells is not None, "what lies near is taken to the CPU's pages alone"
+        try:
+            computed, whole = near.put(job.known, cells, job.pages, skip=num_matched, page_tokens=PAGE_TOKENS)
+        except DataError:
+            return 0, "corrupt"
+        return computed, near.tier if whole else "corrupt"
+
     def _fetch(self, job: Job, num_cached: int) -> _Fetched:
         began_s, worked_s = time.perf_counter(), time.thread_time()
         found = self._find(job, num_cached)
@@ -173,7 +225,7 @@ class KvMoves:
             found = self._pool.take(key)
             if found is None:
                 return _Fetched(source="absent")
-            if not self._worth_moving(found, len(job.known) - 1 - num_cached):
+            if not self._worth_moving(found, job, lambda: num_cached):
                 found.close()
                 return _Fetched(source="dearer")
             raw = found.read()
@@ -185,9 +237,11 @@ class KvMoves:
         source: KvSource = found.tier if entry.whole else "corrupt"
         return _Fetched(source=source, seconds=0.0, num_bytes=found.num_bytes, entry=entry)
 
-    def _worth_moving(self, found: Found, num_tokens: int) -> bool:
+    def _worth_moving(self, found: Found, job: Job, num_cached: Callable[[], int]) -> bool:
         cost = self._cost
-        return self._pool.moves_always or cost is None or cost.moves(found.tier, found.num_bytes, num_tokens)
+        if self._pool.moves_always or cost is None:
+            return True
+        return cost.moves(found.tier, found.num_bytes, len(job.known) - 1 - num_cached())
 
     def _store(self, key: EntryKey, job: Job, pages: ByteArray) -> tuple[Stored, Seconds]:
         worked_s = time.thread_time()
@@ -199,3 +253,17 @@ class KvMoves:
             if self._cost is not None and self._cost.promotes(num_bytes):
                 self._pool.promote(name)
                 return  # others at the next forecast: what a chunk waits for is done before
+
+
+def _note(job: Job, stored: Stored, seconds: Seconds) -> None:
+    """Write down what became of a chunk that was to be kept."""
+    before = job.kv
+    job.kv = KvTraffic(
+        source=before.source,
+        target=stored.target,
+        loaded_tokens=before.loaded_tokens,
+        moved_bytes=before.moved_bytes + stored.num_bytes,
+        demoted=stored.demoted,
+        evicted=stored.evicted,
+        seconds=before.seconds + seconds,
+    )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from sestina.kvpool.entry import ByteArray
+from sestina.kvpool.entry import ByteArray, Cells
 from sestina.models.shape import ModelShape
 from sestina.rollout.fused import Allocator, Buffers, Common, DenseLayer, Layer, Weights
 from sestina.rollout.ops import Ops, StepInputs
@@ -45,6 +45,8 @@ class Qwen2:
         self._values = cache[1].unflatten(-1, (PAGE_TOKENS, shape.head_size)).unbind()
         self._pages = cache.flatten(0, 1).flatten(2).view(torch.uint8).transpose(0, 1)
         """[pages, 2 * L, bytes]: for every page the keys of all layers, then the values."""
+        self.cells = Cells(self._pages.numpy()) if self._pages.is_cpu else None
+        """The cache's pages, where the CPU has them; None on a GPU."""
         rows = max(max_step_tokens, MIN_GEMM_ROWS)
         self._all = Buffers.of(rows, shape, empty) if common is None else common.buffers(rows, shape, empty)
         self._views: dict[int, Buffers] = {}
@@ -94,16 +96,16 @@ class Qwen2:
 
     def read_pages(self, pages: list[int]) -> ByteArray:
         """Return a copy of these pages, in the CPU's memory: [pages, page bytes]."""
-        if self._pages.is_cpu:
-            return self._pages.numpy()[pages].reshape(len(pages), -1)  # one copy, in a third of torch's time
+        if self.cells is not None:
+            return self.cells.content[pages].reshape(len(pages), -1)  # one copy, in a third of torch's time
         index = torch.tensor(pages, device=self._pages.device)
         return self._pages.index_select(0, index).flatten(1).cpu().numpy()
 
     def write_pages(self, pages: list[int], content: ByteArray) -> None:
         """Put what `read_pages` returned into these pages."""
         parts = content.reshape(len(pages), *self._pages.shape[1:])
-        if self._pages.is_cpu:
-            self._pages.numpy()[pages] = parts
+        if self.cells is not None:
+            self.cells.content[pages] = parts
         else:
             index = torch.tensor(pages, device=self._pages.device)
             self._pages.index_copy_(0, index, torch.from_numpy(parts).to(index.device))

@@ -6,6 +6,7 @@ One step: plan rows (batcher) -> forward pass (qwen2) -> draw tokens (ops) -> re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 
 import numpy as np
 import torch
@@ -118,7 +119,7 @@ class TorchEngine:
         job = self._job(request)
         self._jobs[request.id] = job
         self._submitted += 1
-        if self._kv is None or not self._kv.fetch(job, self._num_cached(job)):
+        if self._kv is None or not self._kv.fetch(job, partial(self._num_cached, job)):
             self._batcher.waiting.append(job)
 
     def abort(self, ids: list[RequestId]) -> None:

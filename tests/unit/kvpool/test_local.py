@@ -1,5 +1,6 @@
 import logging
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sestina.core.ids import RequestId
 from sestina.kvpool.config import LocalKvPoolConfig
-from sestina.kvpool.entry import EntryKey, head_of, read_entry
+from sestina.kvpool.entry import EntryKey, cells_of, head_of, read_entry
 from sestina.kvpool.local import LocalPool
 
 PAGE_BYTES = 128
@@ -62,11 +63,13 @@ class Node:
         assert np.array_equal(entry.pages, pages)
         return found.tier
 
-    def names(self, folder):
-        return sorted(path.name for path in folder.glob("*/*.kv*"))
+    def in_memory(self):
+        """What is held there, by name."""
+        with self.pools[0]._tally:
+            return {entry.name: entry.num_bytes for entry in self.pools[0]._memory.held()}
 
-    def num_bytes(self, folder):
-        return sum(path.stat().st_size for path in folder.glob("*/*") if path.name not in ("alive", "tally"))
+    def on_disk(self):
+        return {path.name: path.stat().st_size for path in self.disk.glob("*/*.kv*")}
 
     def close(self):
         for pool in self.pools:
@@ -86,35 +89,25 @@ def test_what_one_process_stores_another_one_takes_once(node):
     assert (stored.target, stored.num_bytes) == ("dram", size_of(2))
     assert node.read(key_of(1), 2, by=1) == "dram"
     assert node.read(key_of(1), 2) is None
-    assert node.names(node.shared) == []
+    assert node.in_memory() == {}
 
 
 def test_memory_that_an_entry_had_is_the_next_ones(node):
-    inode = (node.shared / f"sestina-kv-x/{key_of(1).name}").stat
-    for num_pages in (2, 3, 1, 2):
-        node.store(key_of(1), num_pages)
-        first = inode().st_ino
-        assert node.read(key_of(1), num_pages) == "dram"
-        assert node.num_bytes(node.shared) == node.pools[0]._tally["dram"] == size_of(num_pages)
-        assert node.store(key_of(1), 1).num_bytes == size_of(1)
-        assert (inode().st_ino, inode().st_size) == (first, size_of(1))
-        assert node.read(key_of(1)) == "dram"
-
-
-def test_memory_that_one_process_keeps_is_room_for_the_others(node):
-    for group in range(3):
-        node.store(key_of(group))
-    assert [node.read(key_of(group)) for group in range(3)] == ["dram"] * 3
-    assert node.num_bytes(node.shared) == 3 * ONE
-    assert node.store(key_of(3), 2, by=1).target == "dram"
-    assert [node.store(key_of(group)).target for group in (4, 5)] == ["dram", "dram"]
-    assert [node.read(key_of(group)) for group in (4, 5)] == ["dram"] * 2
+    for turn in range(50):
+        num_pages = 1 + turn % 3
+        node.store(key_of(turn), num_pages, by=turn % 2)
+        assert node.pools[0]._tally["dram"] == size_of(num_pages)
+        assert node.read(key_of(turn), num_pages) == "dram"
+        assert node.pools[0]._tally["dram"] == 0
+    [index] = node.shared.glob("*/index-*")
+    blocks_used, _, entries_used, _ = struct.unpack_from("<4I", index.read_bytes(), 24)
+    assert (blocks_used, entries_used) == (3, 1)
 
 
 def test_room_is_made_on_the_ssd_and_then_by_dropping(node):
     for group in range(6):
         assert node.store(key_of(group), by=group % 2).target == "dram"
-    assert node.names(node.disk) == ["0-0-0.kv", "0-1-0.kv", "0-2-0.kv"]
+    assert sorted(node.on_disk()) == ["0-0-0.kv", "0-1-0.kv", "0-2-0.kv"]
     stored = node.store(key_of(6))
     assert (stored.target, stored.demoted, stored.evicted) == ("dram", 1, 1)
     assert node.read(key_of(0)) is None
@@ -140,7 +133,7 @@ def test_what_comes_next_is_promoted_as_far_as_there_is_room(node):
     node.read(key_of(4))
     assert [node.pools[1].promote(name) for name in names] == [True, False, False]
     assert [node.read(key_of(group)) for group in range(4)] == ["dram", "ssd", "dram", "dram"]
-    assert node.names(node.shared) == node.names(node.disk) == []
+    assert node.in_memory() == node.on_disk() == {}
     assert all(node.store(key_of(group)).target == "dram" for group in range(3)), "the tally is right again"
 
 
@@ -150,7 +143,8 @@ def test_other_weights_find_nothing_and_nothing_of_theirs_stays(node):
     assert node.pools[1].take(key_of(1, version=1)) is None
     node.pools[0].forget(1)
     node.pools[1].forget(1)
-    assert node.num_bytes(node.shared) == node.num_bytes(node.disk) == 0
+    assert node.in_memory() == node.on_disk() == {}
+    assert [node.pools[0]._tally[tier] for tier in ("dram", "ssd")] == [0, 0]
     for group in range(6):
         assert node.store(key_of(group, version=1)).evicted == 0
 
@@ -182,33 +176,31 @@ def test_a_folder_for_the_ssd_that_cannot_be_made_leaves_memory(tmp_path, caplog
     pool.close()
 
 
-def test_shared_memory_that_cannot_be_written_costs_the_entry_and_no_room(node, caplog):
-    aside = Path(node.pools[0]._shelves["dram"]._aside(key_of(0).name))
-    aside.mkdir()
-    with caplog.at_level(logging.WARNING):
-        assert node.store(key_of(0)).target == "failed"
-    aside.rmdir()
-    assert [node.store(key_of(group)).demoted for group in range(3)] == [0, 0, 0]
-
-
 SMALL_FILES = """
-import os, resource, sys
+import resource, signal, sys
 from pathlib import Path
-from tests.unit.kvpool.test_local import ONE, Node, key_of
-resource.setrlimit(resource.RLIMIT_FSIZE, (ONE + 40, ONE + 40))
+from tests.unit.kvpool.test_local import ONE, PAGE_BYTES, Node, key_of
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 node = Node(Path(sys.argv[1]), dram=int(sys.argv[2]), ssd=100 * ONE)
-print(node.store(key_of(0), 3).target, node.store(key_of(1), 1).target, node.num_bytes(node.shared))
-print(node.pools[0]._tally["dram"], node.pools[0]._tally["ssd"], node.names(node.disk))
+node.pools[0].prepare(PAGE_BYTES)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
+print(node.store(key_of(0), 3).target, node.store(key_of(1), 1).target, node.in_memory(), node.on_disk())
+print(node.pools[0]._tally["dram"], node.pools[0]._tally["ssd"])
 node.close()
 """
 
 
 @pytest.mark.parametrize(
-    ("dram", "said"), [(100 * ONE, f"failed dram {ONE}\n{ONE} 0 []\n"), (1, "failed full 0\n0 0 []\n")]
+    ("dram", "most", "said"),
+    [
+        (100 * ONE, PAGE_BYTES + 40, f"failed dram {{'0-1-0.kv': {ONE}}} {{}}\n{ONE} 0\n"),
+        (1, ONE + 40, "failed full {} {}\n0 0\n"),
+    ],
+    ids=["memory", "disk"],
 )
-def test_a_file_that_ends_in_the_middle_of_an_entry_leaves_nothing(tmp_path, dram, said):
-    """As on a disk that is full: some of the bytes are written, then none. The SSD is then given up."""
-    command = [sys.executable, "-c", SMALL_FILES, str(tmp_path), str(dram)]
+def test_a_file_that_ends_in_the_middle_of_an_entry_leaves_nothing(tmp_path, dram, most, said):
+    """As where memory, or a disk, is full: some of the bytes are written, then none. The SSD is then given up."""
+    command = [sys.executable, "-c", SMALL_FILES, str(tmp_path), str(dram), str(most)]
     assert subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout == said
 
 
@@ -217,17 +209,25 @@ import random, sys
 from pathlib import Path
 from sestina.kvpool.config import LocalKvPoolConfig
 from sestina.kvpool.local import LocalPool
-from tests.unit.kvpool.test_local import ONE, content, key_of, read_entry, PAGE_BYTES
+from tests.unit.kvpool.test_local import ONE, cells_of, content, key_of, read_entry, PAGE_BYTES
 root, seed = Path(sys.argv[1]), int(sys.argv[2])
 config = LocalKvPoolConfig(kind="local", move="cheaper", dram_bytes=4 * ONE, ssd_bytes=5 * ONE, ssd_dir=root / "disk")
 pool, rng = LocalPool(config, "x", shared=root / "shm"), random.Random(seed)
 for _ in range(300):
     key = key_of(3 * rng.randrange(4) + seed)  # a request runs in one place at a time
-    found = pool.take(key)
+    tokens, pages = content(key, 1)
+    near, found = pool.take_near(key), None
+    if near is not None:
+        target = pages * 0
+        assert near.put(tokens, cells_of(target), [0], skip=0, page_tokens=16) == (16, True)
+        assert (target == pages).all()
+    else:
+        found = pool.take(key)
     if found is not None:
         assert read_entry(found.read(), key, content(key, 1)[0], page_bytes=PAGE_BYTES, page_tokens=16).whole
     if rng.randrange(4):
-        assert pool.store(key, *content(key, 1)).target != "failed"
+        stored = pool.store_near(key, tokens, cells_of(pages), [0]) if rng.randrange(2) else None
+        assert (stored or pool.store(key, tokens, pages)).target != "failed"
     others = [key_of(rng.randrange(12)).name]
     for name, _ in pool.on_ssd(others):
         pool.promote(name)
@@ -240,8 +240,8 @@ def test_processes_at_work_at_once_keep_the_tally(tmp_path):
     processes = [subprocess.Popen([*command, str(seed)], cwd=ROOT) for seed in range(3)]
     assert [process.wait(60) for process in processes] == [0, 0, 0]
     tally = node.pools[0]._tally
-    assert node.num_bytes(node.shared) == tally["dram"] <= 4 * ONE
-    assert node.num_bytes(node.disk) == tally["ssd"] <= 5 * ONE
+    assert sum(node.in_memory().values()) == tally["dram"] <= 4 * ONE
+    assert sum(node.on_disk().values()) == tally["ssd"] <= 5 * ONE
     node.close()
 
 
@@ -253,6 +253,41 @@ class PoolMachine(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp())
         self.node = Node(self.root, dram=4 * ONE, ssd=5 * ONE, processes=2)
         self.pages = {}
+        self.taken = {}
+
+    @rule(group=st.integers(0, 12), num_pages=st.integers(1, 6), by=st.integers(0, 1))
+    def store_near(self, group, num_pages, by):
+        key, (tokens, pages) = key_of(group), content(key_of(group), num_pages)
+        stored = self.node.pools[by].store_near(key, tokens, cells_of(pages[::-1].copy()), range(num_pages)[::-1])
+        assert stored is None or stored.target == "dram"
+        self.pages[group] = num_pages if stored is not None else self.pages.get(group)
+
+    @precondition(lambda self: self.pages)
+    @rule(data=st.data(), by=st.integers(0, 1))
+    def take_near(self, data, by):
+        group = data.draw(st.sampled_from(sorted(self.pages)))
+        found = self.node.pools[by].take_near(key_of(group))
+        if found is not None:
+            assert group not in self.taken or self.pages[group] is not None
+            self.put_or_leave(group)
+            self.taken[group] = found, self.pages.pop(group)
+
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data(), skip=st.integers(0, 2))
+    def put(self, data, skip):
+        group = data.draw(st.sampled_from(sorted(self.taken)))
+        found, num_pages = self.taken.pop(group)
+        tokens, pages = content(key_of(group), num_pages)
+        target = np.zeros((9, PAGE_BYTES), np.uint8)
+        got = found.put(tokens, cells_of(target), list(range(8, 8 - num_pages, -1)), skip=skip, page_tokens=16)
+        assert got == (len(tokens), True)
+        assert np.array_equal(target[8 - num_pages + 1 :][::-1][skip:], pages[skip:])
+        assert not target[9 - skip :].any() or num_pages < skip
+
+    def put_or_leave(self, group):
+        """One request's chunk that was given up."""
+        if group in self.taken:
+            self.taken.pop(group)[0].close()
 
     @rule(group=st.integers(0, 12), num_pages=st.integers(1, 6), by=st.integers(0, 1))
     def store(self, group, num_pages, by):
@@ -281,12 +316,16 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def limits_hold_and_the_tally_is_right(self):
         tally = self.node.pools[0]._tally
-        assert self.node.num_bytes(self.node.shared) == tally["dram"] <= 4 * ONE
-        assert self.node.num_bytes(self.node.disk) == tally["ssd"] <= 5 * ONE
-        names = self.node.names(self.node.shared) + self.node.names(self.node.disk)
-        assert len(set(names)) == len(names)
+        in_memory, on_disk = self.node.in_memory(), self.node.on_disk()
+        taken = sum(found.num_bytes for found, _ in self.taken.values())
+        assert sum(in_memory.values()) + taken == tally["dram"] <= 4 * ONE
+        assert sum(on_disk.values()) == tally["ssd"] <= 5 * ONE
+        assert not in_memory.keys() & on_disk.keys()
 
     def teardown(self):
+        for group in list(self.taken):
+            self.put_or_leave(group)
+        self.limits_hold_and_the_tally_is_right()
         self.node.close()
         left = list(self.node.shared.iterdir())
         shutil.rmtree(self.root)

@@ -39,7 +39,14 @@ def join(tmp_path, shape, weights):
 
 
 def entries(tmp_path):
+    """Files of the SSD."""
     return sorted(tmp_path.glob("**/*.kv"))
+
+
+def in_memory(engine):
+    pool = engine._kv._pool
+    with pool._tally:
+        return [entry.name for entry in pool._memory.held()]
 
 
 def resumed(request, result):
@@ -65,6 +72,15 @@ def test_a_resumed_chunk_computes_its_last_token_alone(join, shape):
     assert (after.kv.source, after.kv.target) == ("dram", "none")
     assert (after.prefilled_tokens, after.cached_tokens, after.kv.loaded_tokens) == (1, 0, computed)
     assert after.kv.moved_bytes == before.kv.moved_bytes > computed * 3 * 2 * 2 * 16 * 4
+
+
+def test_an_entry_larger_than_what_moves_at_once_is_moved_by_the_thread(monkeypatch, join, shape, weights):
+    monkeypatch.setattr("sestina.kvpool.local.NEAR_BYTES", 1)
+    requests = make_requests(shape)
+    whole = outputs(finish(make_engine(shape, weights), requests))
+    engines = [join() for _ in range(2)]
+    assert same(whole, finish_in_chunks(engines, requests, 17))
+    assert sum(engine.load().prefilled_tokens for engine in engines) <= sum(len(r.prompt) for r in requests)
 
 
 def test_a_group_shares_its_prompt_again_where_it_is_resumed(join, shape, weights):
@@ -95,9 +111,8 @@ def test_a_pool_full_on_both_tiers_computes_again_and_counts(tmp_path, join, sha
     assert finish(engines[1], [resumed(requests[0], before)])[request.id].kv.source == "absent"
 
 
-@pytest.mark.parametrize("tier", ["dram", "ssd"])
-@pytest.mark.parametrize("harm", ["flipped", "truncated", "emptied"])
-def test_a_damaged_entry_is_noticed_and_computed_again(tmp_path, join, shape, weights, tier, harm):
+def kept_by(tmp_path, join, shape, weights, tier):
+    """An engine that goes on with a chunk which another one has left on this tier; with it the chunk and the whole."""
     (tmp_path / "ssd").mkdir()
     limits = {"dram": (PLENTY, 0), "ssd": (1, PLENTY)}[tier]
     config = LocalKvPoolConfig(
@@ -108,15 +123,39 @@ def test_a_damaged_entry_is_noticed_and_computed_again(tmp_path, join, shape, we
     first, second = join(config, stop_token=-1), join(config, stop_token=-1)
     before = finish(first, [dataclasses.replace(request, max_tokens=50)])[request.id]
     assert before.kv.target == tier
-    [path] = entries(tmp_path)
-    raw = bytearray(path.read_bytes())
+    return second, resumed(request, before), before, whole
+
+
+def harmed(content, harm):
+    """The bytes of a file after damage near the end of its entry."""
+    raw = bytearray(content.rstrip(b"\0"))
     raw[-5000] ^= 1
-    path.write_bytes({"flipped": bytes(raw), "truncated": bytes(raw[:-3000]), "emptied": b""}[harm])
-    after = finish(second, [resumed(request, before)])[request.id]
+    return {"flipped": bytes(raw), "truncated": bytes(raw[:-3000]), "emptied": b""}[harm]
+
+
+@pytest.mark.parametrize("tier", ["dram", "ssd"])
+@pytest.mark.parametrize("harm", ["flipped", "truncated", "emptied"])
+def test_a_damaged_entry_is_noticed_and_computed_again(tmp_path, join, shape, weights, tier, harm):
+    engine, request, before, whole = kept_by(tmp_path, join, shape, weights, tier)
+    [path] = entries(tmp_path) if tier == "ssd" else tmp_path.glob("shm/*/pages-*")
+    path.write_bytes(harmed(path.read_bytes(), harm))
+    after = finish(engine, [request])[request.id]
     assert after.kv.source == "corrupt"
     assert after.prefilled_tokens > 1
     assert after.kv.loaded_tokens % 16 == 0
     assert (after.kv.loaded_tokens > 0) == (harm != "emptied")
+    assert np.array_equal(np.concatenate([before.tokens, after.tokens]), whole.tokens)
+
+
+def test_what_is_known_of_an_entry_is_damaged_and_it_is_computed_again(tmp_path, join, shape, weights):
+    engine, request, before, whole = kept_by(tmp_path, join, shape, weights, "dram")
+    [path] = tmp_path.glob("shm/*/index-*")
+    raw = path.read_bytes()
+    with path.open("r+b") as file:  # the number of tokens, behind keys, checksums and times
+        file.seek(raw.index((len(request.prompt) + 49).to_bytes(4, "little"), 64))
+        file.write((3).to_bytes(4, "little"))
+    after = finish(engine, [request])[request.id]
+    assert (after.kv.source, after.kv.loaded_tokens) == ("corrupt", 0)
     assert np.array_equal(np.concatenate([before.tokens, after.tokens]), whole.tokens)
 
 
@@ -125,8 +164,9 @@ def test_new_weights_find_nothing_of_the_old_ones(tmp_path, join, shape, weights
     first, second = join(stop_token=-1), join(stop_token=-1)
     before = finish(first, [dataclasses.replace(request, max_tokens=30)])[request.id]
     other = lively_weights(shape, seed=9)
+    assert in_memory(second)
     second.load_weights(1, other)
-    assert not entries(tmp_path)
+    assert not in_memory(second)
     again = finish(second, [resumed(request, before)])[request.id]
     fresh = finish(make_engine(shape, other, stop_token=-1), [resumed(request, before)])[request.id]
     assert again.kv.source == "absent"
@@ -141,7 +181,8 @@ def test_an_entry_that_is_dear_to_move_is_left_and_gone(tmp_path, join, shape):
     before = finish(first, [dataclasses.replace(request, max_tokens=50)])[request.id]
     after = finish(second, [resumed(request, before)])[request.id]
     assert (after.kv.source, after.kv.loaded_tokens) == ("dearer", 0)
-    assert not entries(tmp_path)
+    assert not in_memory(second)
+    assert second._kv._pool._tally["dram"] == 0
 
 
 def test_what_is_always_moved_is_moved_however_dear(join, shape):
@@ -161,6 +202,7 @@ def test_an_aborted_chunk_comes_back_from_wherever_it_is(join, shape):
     for request in requests:
         second.submit(resumed(request, before[request.id]))
     second.abort([request.id for request in requests])
+    assert second._kv._pool._tally["dram"] == 0, "what was taken for them is given back"
     assert {result.finish for result in second.step()} == {"abort"}
     assert second.idle
 

@@ -66,7 +66,7 @@ class Pool(Protocol):
     upcoming: frozenset[str]
     """Names of entries that are next in the queue: they stay where they are, if the pool has a say in that."""
 
-    def prepare(self, page_bytes: int) -> None:
+    def prepare(self, page_bytes: int, /) -> None:
         """Pages will have so many bytes."""
         ...
 
@@ -78,11 +78,11 @@ class Pool(Protocol):
         """Take an entry out; None when it is not there. Raises OSError when that cannot be found out."""
         ...
 
-    def store_near(self, key: EntryKey, tokens: TokenArray, cells: Cells, pages: Sequence[int]) -> Stored | None:
+    def store_near(self, key: EntryKey, tokens: TokenArray, cells: Cells, pages: Sequence[int], /) -> Stored | None:
         """Do as `store` with these pages of some memory; None when that is not done in a moment, and nothing is."""
         ...
 
-    def take_near(self, key: EntryKey) -> Near | None:
+    def take_near(self, key: EntryKey, /) -> Near | None:
         """Do as `take`; None when that is not done in a moment, or it is not there, and nothing is."""
         ...
 

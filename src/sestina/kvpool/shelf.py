@@ -82,8 +82,8 @@ class Shelf:
         return None
 
     def total_bytes(self) -> int:
-        """Return what all files have that are entries, or become some."""
-        return sum(file.stat().st_size for file in os.scandir(self.folder.path) if SUFFIX in file.name)
+        """Return what all files have that are entries, or become some; raises OSError."""
+        return sum(_size_of(file) for file in os.scandir(self.folder.path) if SUFFIX in file.name)
 
     def drop(self, name: str) -> None:
         """Remove an entry."""
@@ -135,6 +135,13 @@ class Shelf:
 
     def _aside(self, name: str) -> str:
         return f"{self._at}.{name}.{self._pid}"
+
+
+def _size_of(file: os.DirEntry[str]) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # who discards what lies aside needs no lock
+        return 0
 
 
 def _write_all(file: int, parts: Sequence[bytes | memoryview]) -> None:

@@ -19,7 +19,8 @@ class Tally:
     """Bytes by tier, in a file that all processes map; read and changed while it is entered, which locks it.
 
     Entering raises DeadlineError when others do not give the lock back. A process that ended with the lock may have
-    left memory in disorder: whoever comes next begins with none of it, a new `generation`.
+    left memory in disorder: whoever comes next begins with none of it, a new `generation`, or raises OSError when the
+    SSD cannot be counted, and leaves it to the next.
     """
 
     def __init__(self, path: Path, *, count_ssd: Callable[[], int]) -> None:
@@ -43,11 +44,19 @@ class Tally:
         if not self.native.enter(LOCK_S):
             raise DeadlineError(f"the lock of {self._path}", LOCK_S)
         if self.native.get(_TORN):
-            self.native.set(_GENERATION, self.generation + 1)
-            for word, num_bytes in enumerate((0, self._count_ssd())):
-                self.native.set(word, num_bytes)
-            self.native.set(_TORN, 0)
+            try:
+                self._begin_anew()
+            except OSError:
+                self.native.leave()
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.native.leave()
+
+    def _begin_anew(self) -> None:
+        ssd_bytes = self._count_ssd()
+        self.native.set(_GENERATION, self.generation + 1)
+        for word, num_bytes in enumerate((0, ssd_bytes)):
+            self.native.set(word, num_bytes)
+        self.native.set(_TORN, 0)

@@ -11,6 +11,7 @@ import pytest
 from sestina.core.errors import DeadlineError
 from sestina.kvpool import tally as tallies
 from sestina.kvpool.entry import cells_of
+from sestina.kvpool.tally import Tally
 from tests.unit.kvpool.test_local import ONE, Node, content, key_of, size_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -86,6 +87,25 @@ def test_what_was_being_written_into_lost_memory_is_not_found(node, holder):
     blocks.fill(tokens, cells_of(pages), range(2))
     assert node.pools[1].take(key_of(1)) is None
     assert node.pools[1]._tally["dram"] == 0
+
+
+def test_disorder_that_cannot_be_mended_keeps_nobody_out(tmp_path):
+    count = iter([OSError("no such folder"), 7])
+
+    def count_ssd():
+        found = next(count)
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    tally = Tally(tmp_path / "tally", count_ssd=count_ssd)
+    tally.native.set(3, 1)
+    with pytest.raises(OSError, match="no such folder"), tally:
+        pass
+    with tally:
+        assert (tally.generation, tally["ssd"]) == (1, 7)
+    with tally:
+        assert tally.generation == 1
 
 
 def test_nobody_waits_for_a_lock_without_end(monkeypatch, node, holder):

@@ -162,7 +162,7 @@ def test_a_stopped_run_goes_on(tmp_path, model):
 @pytest.mark.slow
 def test_a_run_stopped_before_its_first_step_keeps_what_it_has_generated(tmp_path, model):
     with training(tmp_path / "run", model, PPO, **KEPT) as (process, run):
-        with slowed(run.dir, from_step=0):
+        with slowed(run.dir):
             wait_for(process, run, lambda status: re.match("[1-7] groups ended", status.phase))
             process.send_signal(signal.SIGINT)
         finish(process, run)

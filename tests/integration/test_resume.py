@@ -61,7 +61,7 @@ def test_a_stop_in_the_middle_of_a_rollout_loses_no_token(tmp_path, model, strai
     """What was generated is kept, and the next start begins there: with other instances and other chunks even."""
     changes = {"run__steps": 4, "eval__every": 2}
     with training(tmp_path / "run", model, **changes, **SLOWLY) as (process, run):
-        with slowed(run.dir, from_step=2):
+        with slowed(run.dir):
             wait_for(process, run, lambda status: status.step == 2 and halfway(status.phase))
             process.send_signal(signal.SIGINT)
         finish(process, run)

@@ -88,7 +88,7 @@ def test_a_pool_leaves_only_prompts_and_observations_to_prefill(tmp_path, divide
 def test_a_stop_in_the_middle_of_a_rollout_loses_no_token(tmp_path, divided):
     slowly = {key.replace("__", "."): value for key, value in SLOWLY.items()}
     with training(tmp_path / "run", MODEL, BASE, **{**CHANGES, **slowly}) as (process, run):
-        with slowed(run.dir, from_step=0):
+        with slowed(run.dir):
             wait_for(process, run, lambda status: halfway(status.phase))
             process.send_signal(signal.SIGINT)
         finish(process, run)

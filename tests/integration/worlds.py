@@ -71,7 +71,7 @@ def small_model(folder):
 
 BASE = ("+exp=quickstart", "reward=function")
 SLOWLY = {"rollout__engine__max_running": 1, "rollout__chunk_tokens": 5}
-"""A rollout of the same tokens in many chunks, one after the other; with `slowed` it takes some ten seconds."""
+"""A rollout of the same tokens in many chunks, one after the other; with `slowed` it takes some seconds."""
 STOP_S = 0.1
 """That a rank which is `slowed` does not run, each time."""
 
@@ -130,14 +130,14 @@ def rolling_out(status):
 
 
 @contextmanager
-def slowed(folder, from_step=1, run_s=0.004):
+def slowed(folder, run_s=0.01):
     """Let rollout ranks and their servers run for `run_s` of each tenth of a second, as where much else runs.
 
-    A rollout then has a middle to be caught in; the ranks learn nothing of it. It begins with the first rollout after
-    `from_step` steps.
+    A rollout then has a middle to be caught in; the ranks learn nothing of it. It begins with the first rollout that is
+    seen: a fast one can be over before the status file says so, but the first one has the trainer to wait for.
     """
     over = threading.Event()
-    thread = threading.Thread(target=_slow_down, args=(Path(folder) / "status.json", from_step, run_s, over))
+    thread = threading.Thread(target=_slow_down, args=(Path(folder) / "status.json", run_s, over))
     thread.start()
     try:
         yield
@@ -146,11 +146,11 @@ def slowed(folder, from_step=1, run_s=0.004):
         thread.join()
 
 
-def _slow_down(path, from_step, run_s, over):
+def _slow_down(path, run_s, over):
     processes = []
     while not over.wait(run_s):
         status = None if processes else read_status(path)
-        if status is not None and status.step >= from_step and re.match("rollout|[0-9]+ groups ended", status.phase):
+        if status is not None and re.match("rollout|[0-9]+ groups ended", status.phase):
             processes = [process for rank in status.ranks if rank.name.startswith("rollout") for process in tree(rank)]
         if processes:
             _signal(processes, signal.SIGSTOP)

@@ -62,7 +62,7 @@ def test_a_preempted_job_on_servers_goes_on_where_it_was(tmp_path, slurm_model, 
     """SIGTERM reaches the servers too, while they still have to give back what they run."""
     job = on_servers(tmp_path / "run", slurm_model, cluster__partition="low", **SLOWLY)
     job.limit_s = START_S
-    with slowed(job.dir):
+    with slowed(job.dir, run_s=0.1):  # so many calls are slow by themselves
         job.wait_for(lambda status: status.step == 1 and halfway(status.phase))
         preempt(job)
     assert_equal_tokens(job, embedded)

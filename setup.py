@@ -23,25 +23,22 @@ kernels = Pybind11Extension(
     extra_compile_args=["-O3", "-funroll-loops", f"-march={MARCH}", "-Wall", "-Wextra"],
 )
 
-drafting = Pybind11Extension(
-    "sestina.drafting._native",
-    sources=sorted(str(source) for source in DRAFTING.glob("*.cc")),
-    depends=sorted(str(header) for header in DRAFTING.glob("*.h")),
-    include_dirs=[str(DRAFTING)],
-    cxx_std=17,
-    extra_compile_args=["-O3", "-pthread", f"-march={MARCH}", "-Wall", "-Wextra"],
-    extra_link_args=["-pthread"],
-)
 
-kvpool = Pybind11Extension(
-    "sestina.kvpool._native",
-    sources=sorted(str(source) for source in KVPOOL.glob("*.cc")),
-    depends=sorted(str(header) for header in KVPOOL.glob("*.h")),
-    include_dirs=[str(KVPOOL)],
-    cxx_std=17,
-    extra_compile_args=["-O3", "-pthread", f"-march={MARCH}", "-Wall", "-Wextra"],
-    extra_link_args=["-pthread"],
-)
+def threaded(module: str, folder: Path) -> Pybind11Extension:
+    """Return an extension of all sources in a folder, which use threads."""
+    return Pybind11Extension(
+        module,
+        sources=sorted(str(source) for source in folder.glob("*.cc")),
+        depends=sorted(str(header) for header in folder.glob("*.h")),
+        include_dirs=[str(folder)],
+        cxx_std=17,
+        extra_compile_args=["-O3", "-pthread", f"-march={MARCH}", "-Wall", "-Wextra"],
+        extra_link_args=["-pthread"],
+    )
+
+
+drafting = threaded("sestina.drafting._native", DRAFTING)
+kvpool = threaded("sestina.kvpool._native", KVPOOL)
 
 # Ranges that should work; requirements.txt and requirements-dev.txt pin what is tested.
 RUNTIME = [

@@ -76,14 +76,6 @@ class Node:
             pool.close()
 
 
-@pytest.fixture
-def node(tmp_path):
-    node = Node(tmp_path, processes=2)
-    yield node
-    node.close()
-    assert not list(node.shared.iterdir())
-
-
 def test_what_one_process_stores_another_one_takes_once(node):
     stored = node.store(key_of(1), 2)
     assert (stored.target, stored.num_bytes) == ("dram", size_of(2))

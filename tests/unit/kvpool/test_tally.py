@@ -12,7 +12,7 @@ from sestina.core.errors import DeadlineError
 from sestina.kvpool import tally as tallies
 from sestina.kvpool.entry import cells_of
 from sestina.kvpool.tally import Tally
-from tests.unit.kvpool.test_local import ONE, Node, content, key_of, size_of
+from tests.unit.kvpool.test_local import ONE, content, key_of, size_of
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = """
@@ -29,14 +29,6 @@ with pool._tally:
     print("held", flush=True)
     time.sleep(60)
 """
-
-
-@pytest.fixture
-def node(tmp_path):
-    node = Node(tmp_path, processes=2)
-    yield node
-    node.close()
-    assert not list(node.shared.iterdir())
 
 
 @pytest.fixture

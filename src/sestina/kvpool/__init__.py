@@ -6,7 +6,8 @@ entry.py     the file of one request: header, checksums, pages
 pool.py      what an engine needs of any of them
 tally.py     bytes held by each tier, one count for all processes, and their lock
 arena.py     the entries in shared memory; native/ finds, copies and checks them
-memory.py    what a process may do with them: take room, fill it, take them out
+memory.py    what a process may do with them: take room, find them, take them out
+blocks.py    what is then its own: filled, put into pages, extended, given back
 shelf.py     the files on the SSD
 promotion.py from the SSD to memory
 local.py     the pool of a node: shared memory and SSD within limits; policies/kv_pool decides what leaves

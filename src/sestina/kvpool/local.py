@@ -12,11 +12,12 @@ from pathlib import Path
 
 from sestina.core.errors import DataError
 from sestina.core.units import TokenArray, Version
+from sestina.kvpool.blocks import Blocks, Moving
 from sestina.kvpool.config import LocalKvPoolConfig
 from sestina.kvpool.entry import ByteArray, Cells, EntryKey, cells_of, entry_bytes, head_of
 from sestina.kvpool.folder import Folder
-from sestina.kvpool.memory import Blocks, Memory, Moving
-from sestina.kvpool.pool import Found, Stored
+from sestina.kvpool.memory import Memory
+from sestina.kvpool.pool import Found, Near, Stored
 from sestina.kvpool.promotion import raise_entry
 from sestina.kvpool.shelf import Shelf
 from sestina.kvpool.tally import Tally
@@ -90,8 +91,17 @@ class LocalPool:
             return replace(self._failed(plan.room.tier, error), demoted=demoted, evicted=evicted)
         return Stored(target=plan.room.tier, num_bytes=num_bytes, demoted=demoted, evicted=evicted)
 
-    def store_near(self, key: EntryKey, tokens: TokenArray, cells: Cells, pages: Sequence[int]) -> Stored | None:
+    def store_near(
+        self, key: EntryKey, tokens: TokenArray, cells: Cells, pages: Sequence[int], stem: Near | None = None
+    ) -> Stored | None:
         """See `Pool.store_near`."""
+        if isinstance(stem, Blocks) and stem.retained:
+            try:
+                if num_bytes := stem.extend(tokens, cells, pages):
+                    return Stored(target="dram", num_bytes=num_bytes)
+            except OSError as error:
+                return self._failed("dram", error)
+            stem.close()
         num_bytes = entry_bytes(len(pages), cells.page_bytes)
         if num_bytes > NEAR_BYTES or (self._ssd is not None and self._ssd.num_bytes(key.name)):
             return None

@@ -3,80 +3,14 @@
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from sestina.core.errors import DataError
 from sestina.core.units import Seconds, TokenArray
 from sestina.kvpool.arena import Arena
-from sestina.kvpool.entry import ByteArray, Cells, EntryKey, digest_of, entry_bytes, wrong_pages
+from sestina.kvpool.blocks import Blocks, Moving
+from sestina.kvpool.entry import Cells, EntryKey, entry_bytes
 from sestina.kvpool.tally import Tally
-from sestina.policies.kv_pool.room import Held, Tier
-
-
-@dataclass(slots=True, kw_only=True)  # not frozen, which takes a microsecond for each field
-class Blocks:
-    """Room of this process's own in an arena: for what it writes, or of what it has taken."""
-
-    memory: "Memory"
-    arena: Arena
-    key: EntryKey
-    entry: int
-    num_bytes: int
-    counted: bool
-    """Whether the tally has them."""
-    tier: Tier = field(default="dram", init=False)
-
-    def fill(self, tokens: TokenArray, cells: Cells, pages: Sequence[int]) -> None:
-        """Make an entry of them, found from then on; raises OSError, and then gives them back."""
-        self.write(cells, pages)
-        digest = digest_of(tokens)
-        with self.memory.tally:
-            self.arena.publish(self.entry, len(tokens), digest, time.time())
-
-    def write(self, cells: Cells, pages: Sequence[int]) -> None:
-        """Copy pages there; raises OSError, and then gives them back."""
-        try:
-            self.arena.write(self.entry, cells, pages)
-        except OSError:
-            self.close()
-            raise
-
-    def put(
-        self, known: TokenArray, cells: Cells, pages: Sequence[int], *, skip: int, page_tokens: int
-    ) -> tuple[int, bool]:
-        """See `Near.put`."""
-        if cells.page_bytes != self.arena.page_bytes:
-            self.close()
-            raise wrong_pages(self.key, self.arena.page_bytes, cells.page_bytes)
-        usable, num_tokens, good, num_pages = self.arena.native.put_near(
-            self.memory.tally.native,
-            self.arena.generation,
-            self.num_bytes if self.counted else 0,
-            self.entry,
-            known,
-            page_tokens,
-            cells.layout,
-            pages,
-            skip,
-        )
-        if not usable:
-            raise DataError(f"{self.key.name} is damaged, or holds another text")
-        return (num_tokens, True) if good == num_pages else (good * page_tokens, False)
-
-    def read(self) -> ByteArray:
-        """See `Found.read`; raises DataError too."""
-        try:
-            return self.arena.raw(self.entry, self.key)
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """Give them back."""
-        with self.memory.tally as tally:
-            self.arena.free(self.entry)
-            if self.counted and self.arena.generation == tally.generation:
-                tally.add("dram", -self.num_bytes)
+from sestina.policies.kv_pool.room import Held
 
 
 class Memory:
@@ -115,7 +49,7 @@ class Memory:
         if arena is None or not entry:
             return None
         self.tally.add("dram", num_bytes)
-        return Blocks(memory=self, arena=arena, key=key, entry=entry, num_bytes=num_bytes, counted=True)
+        return self._blocks(arena, key, entry, num_bytes, counted=True)
 
     def take_near(self, key: EntryKey, most_bytes: int) -> Blocks | None:
         """Take an entry out, without the lock; None when it is not there, or larger, or there is more to do."""
@@ -127,7 +61,7 @@ class Memory:
         if not entry:
             return None
         num_bytes = entry_bytes(num_pages, arena.page_bytes)
-        return Blocks(memory=self, arena=arena, key=key, entry=entry, num_bytes=num_bytes, counted=counted)
+        return self._blocks(arena, key, entry, num_bytes, counted=counted)
 
     def keep_near(self, key: EntryKey, tokens: TokenArray, cells: Cells, pages: Sequence[int], num_bytes: int) -> bool:
         """Keep an entry, without the lock; False when there is more to do. Raises OSError."""
@@ -160,7 +94,7 @@ class Memory:
         num_bytes = arena.num_bytes(entry)
         counted = not arena.is_moving(entry)  # of what is moving its mover has kept account
         arena.remove(entry)
-        return Blocks(memory=self, arena=arena, key=key, entry=entry, num_bytes=num_bytes, counted=counted)
+        return self._blocks(arena, key, entry, num_bytes, counted=counted)
 
     def held(self) -> Iterator[Held]:
         """Yield what is complete and stays where it is."""
@@ -179,7 +113,7 @@ class Memory:
         self.tally.add("dram", -num_bytes)
         return num_bytes
 
-    def lift(self, key: EntryKey, used_s: Seconds) -> "Moving":
+    def lift(self, key: EntryKey, used_s: Seconds) -> Moving:
         """Mark an entry, which is there, as on its way to the SSD; the tally has it no more."""
         arena = self.arena()
         assert arena is not None, f"{key.name} moves, and there is no memory"
@@ -189,34 +123,19 @@ class Memory:
         serial = arena.lift(entry)
         return Moving(arena=arena, key=key, entry=entry, serial=serial, num_bytes=num_bytes, used_s=used_s)
 
+    def _blocks(self, arena: Arena, key: EntryKey, entry: int, num_bytes: int, *, counted: bool) -> Blocks:
+        return Blocks(
+            tally=self.tally,
+            arena=arena,
+            limit_bytes=self._limit_bytes,
+            key=key,
+            entry=entry,
+            num_bytes=num_bytes,
+            counted=counted,
+        )
+
     def _remove_older(self, generation: int) -> None:
         for kind in ("index", "pages"):
             for path in self._folder.glob(f"{kind}-*"):
                 if path.name != f"{kind}-{generation}":
                     path.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moving:
-    """An entry that this process carries to the SSD, and that others may take meanwhile."""
-
-    arena: Arena
-    key: EntryKey
-    entry: int
-    serial: int
-    num_bytes: int
-    used_s: Seconds
-
-    def raw(self) -> ByteArray:
-        """Return it as a file; what others write there meanwhile the checksums find. Raises DataError."""
-        return self.arena.raw(self.entry, self.key)
-
-    @property
-    def there(self) -> bool:
-        """Whether nobody has taken it."""
-        return self.arena.moves(self.entry, self.serial)
-
-    def drop(self) -> None:
-        """Remove it."""
-        self.arena.remove(self.entry)
-        self.arena.free(self.entry)

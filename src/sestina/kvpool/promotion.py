@@ -3,8 +3,9 @@
 import numpy as np
 
 from sestina.core.errors import DataError
+from sestina.kvpool.blocks import Blocks
 from sestina.kvpool.entry import ByteArray, EntryKey, Head, cells_of, entry_bytes, open_head, pages_of
-from sestina.kvpool.memory import Blocks, Memory
+from sestina.kvpool.memory import Memory
 from sestina.kvpool.shelf import Shelf
 
 

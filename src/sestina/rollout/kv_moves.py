@@ -1,29 +1,31 @@
 """Keys and values between the engine's pages and the pool: what is short at once, the rest by a thread.
 
-What lies near (`Pool.take_near`, `Pool.store_near`) is copied between the engine's pages and the pool in one go, when
-its chunk is admitted or ends. For all else a thread reads and writes, and the engine never waits for it: a resumed
-chunk is fetched first and joins the queue when its KV is there, or is not to be had; a chunk that ends at its budget,
-or with a turn, is copied out of its pages, and its result is held back until the pool has it, so that no other instance
-is asked to resume it before. PyTorch and files release the GIL, so a forward pass goes on meanwhile.
+What lies near (`kv_near`) is copied in one go, when its chunk is admitted or ends. For all else a thread reads and
+writes, and the engine never waits for it: a resumed chunk is fetched first and joins the queue when its KV is there, or
+is not to be had; a chunk that ends at its budget, or with a turn, is copied out of its pages, and its result is held
+back until the pool has it, so that no other instance is asked to resume it before. PyTorch and files release the GIL,
+so a forward pass goes on meanwhile.
 
 What a move costs is the engine's time and the thread's processor time; from the SSD it is the time until the KV is
 there, since nothing runs in the request's place meanwhile.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from sestina.core.errors import DataError, DeadlineError
+from sestina.core.errors import DeadlineError
 from sestina.core.ids import RequestId
-from sestina.core.records import Finish, KvSource, KvTraffic
+from sestina.core.records import Finish, KvTraffic
 from sestina.core.units import Seconds, Version
-from sestina.kvpool.entry import ByteArray, Entry, EntryKey, read_entry
-from sestina.kvpool.pool import Found, Near, Pool, Stored
+from sestina.kvpool.entry import ByteArray, Entry, EntryKey
+from sestina.kvpool.pool import Found, Pool, Stored
 from sestina.policies.kv_pool.cost import MoveCost
 from sestina.rollout.engine import Clock
 from sestina.rollout.job import Job
+from sestina.rollout.kv_fetch import Fetched, fetch
+from sestina.rollout.kv_near import NearMoves
 from sestina.rollout.pages import PAGE_TOKENS, pages_for
 from sestina.rollout.qwen2 import Qwen2
 
@@ -37,16 +39,6 @@ FORGET_LIMIT_S: Seconds = 60.0
 """For the thread to do what it was given, and to forget what other weights have computed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fetched:
-    source: KvSource
-    seconds: Seconds = 0.0
-    """Processor time."""
-    waited_s: Seconds = 0.0
-    num_bytes: int = 0
-    entry: Entry | None = None
-
-
 class KvMoves:
     """Owns the engine's hold on the pool."""
 
@@ -56,10 +48,11 @@ class KvMoves:
         self._model = model
         self._clock = clock
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="kv-pool")
-        self._fetching: dict[Job, Future[_Fetched]] = {}
+        self._fetching: dict[Job, Future[Fetched]] = {}
         self._storing: dict[Job, tuple[Finish, Future[tuple[Stored, Seconds]]]] = {}
         self._kept: list[tuple[Job, Finish]] = []
         """Chunks that the pool has, and whose results have not left."""
+        self._near = NearMoves(pool, model, self._worth_moving)
         self._promoting: Future[None] | None = None
         self._cost: MoveCost | None = None
         self._version: Version = -1
@@ -69,9 +62,17 @@ class KvMoves:
         """Whether chunks wait for it, on their way in or out."""
         return bool(self._fetching or self._storing or self._kept)
 
-    def begin(self, version: Version, row_s: Seconds) -> None:
-        """Weights are loaded: from here on only their KV counts; `row_s` as in `MoveCost`. Raises DeadlineError."""
+    def begin(self, version: Version, row_s: Seconds, waiting: Iterable[Job]) -> None:
+        """Weights are loaded: from here on only their KV counts; `row_s` as in `MoveCost`. Raises DeadlineError.
+
+        Mutates the `waiting` chunks, and those that it fetches for: they compute again what older weights have left.
+        """
         self._version = version
+        self._near.end_all()
+        for job in waiting:
+            _leave(job)
+        for job in self._fetching:
+            job.turn(len(job.known), version, kept_kv=False)
         self._cost = self._cost or MoveCost(row_s)
         forgotten = self._thread.submit(self._forget, version)
         try:
@@ -84,7 +85,7 @@ class KvMoves:
         if not len(job.request.generated):
             return False
         began_s = self._clock()
-        source = self._take_near(job, num_cached)
+        source = self._near.take(self._key(job), job, num_cached)
         if source is None:
             self._fetching[job] = self._thread.submit(self._fetch, job, num_cached())
             return True
@@ -101,16 +102,21 @@ class KvMoves:
             job.pooled = found.entry
             job.kv = replace(job.kv, source=found.source, moved_bytes=found.num_bytes, seconds=found.seconds)
             job.kv_cost_s = found.waited_s if found.source == "ssd" else found.seconds
+            if found.version != self._version:
+                _leave(job)
         return [job for job, _ in done]
+
+    def end(self, job: Job) -> None:
+        """A chunk has ended whose request does not come back."""
+        self._near.end(job)
 
     def withdraw(self, job: Job) -> bool:
         """Give up what was taken for a chunk; returns whether it is being fetched."""
-        future, pooled = self._fetching.pop(job, None), job.pooled
+        self._near.end(job)
+        _leave(job)
+        future = self._fetching.pop(job, None)
         if future is not None:
             future.cancel()
-        if pooled is not None and not isinstance(pooled, Entry):
-            pooled.close()
-        job.pooled = None
         return future is not None
 
     def restore(self, job: Job, num_matched: int) -> int:
@@ -123,7 +129,7 @@ class KvMoves:
             computed, spent_s, num_bytes = self._put_entry(pooled, job, num_matched), job.kv.seconds, job.kv.moved_bytes
         else:
             spent_s, num_bytes = job.kv_cost_s, pooled.num_bytes
-            computed, source = self._put_near(pooled, job, num_matched)
+            computed, source = self._near.put(pooled, job, num_matched)
         loaded, took_s = max(0, computed - matched), self._clock() - began_s
         job.kv = KvTraffic(source=source, moved_bytes=num_bytes, loaded_tokens=loaded, seconds=spent_s + took_s)
         if self._cost is not None and loaded and source in ("dram", "ssd"):
@@ -134,9 +140,8 @@ class KvMoves:
         """Keep a chunk that ended by `finish`, or copy it out of the pages it has just left and begin to."""
         job.ended_s, computed = self._clock(), job.known[:-1]
         pages = job.pages_left[: pages_for(len(computed))]
-        key = EntryKey(version=self._version, request=job.request.id)
-        cells = self._model.cells
-        stored = None if cells is None else self._pool.store_near(key, computed, cells, pages)
+        key = self._key(job)
+        stored = self._near.store(key, job, computed, pages)
         if stored is not None:
             self._kept.append((job, finish))
             _note(job, stored, self._clock() - job.ended_s)
@@ -176,66 +181,31 @@ class KvMoves:
     def close(self) -> None:
         """Leave the pool when the thread has done what it was given."""
         self._thread.shutdown(cancel_futures=True)
+        self._near.end_all()
         self._pool.close()
+
+    def _key(self, job: Job) -> EntryKey:
+        return EntryKey(version=self._version, request=job.request.id)
+
+    def _fetch(self, job: Job, num_cached: int) -> Fetched:
+        return fetch(
+            self._pool,
+            self._key(job),
+            job,
+            num_cached=num_cached,
+            page_bytes=self._model.page_bytes,
+            worth=self._worth_moving,
+        )
 
     def _forget(self, version: Version) -> None:
         self._pool.prepare(self._model.page_bytes)
         self._pool.forget(version)
-
-    def _take_near(self, job: Job, num_cached: Callable[[], int]) -> KvSource | None:
-        """Return what became of what lies near; None when the thread is to look."""
-        if self._model.cells is None:
-            return None
-        try:
-            found = self._pool.take_near(EntryKey(version=self._version, request=job.request.id))
-        except OSError:
-            return "failed"
-        if found is None:
-            return None
-        if not self._worth_moving(found, job, num_cached):
-            found.close()
-            return "dearer"
-        job.pooled = found
-        return found.tier
 
     def _put_entry(self, entry: Entry, job: Job, num_matched: int) -> int:
         pages = slice(num_matched, len(entry.pages))
         if entry.num_tokens > num_matched * PAGE_TOKENS:
             self._model.write_pages(job.pages[pages], entry.pages[pages])
         return entry.num_tokens
-
-    def _put_near(self, near: Near, job: Job, num_matched: int) -> tuple[int, KvSource]:
-        """Return the tokens that the pages then hold, and whence."""
-        cells = self._model.cells
-        assert cells is not None, "what lies near is taken to the CPU's pages alone"
-        try:
-            computed, whole = near.put(job.known, cells, job.pages, skip=num_matched, page_tokens=PAGE_TOKENS)
-        except DataError:
-            return 0, "corrupt"
-        return computed, near.tier if whole else "corrupt"
-
-    def _fetch(self, job: Job, num_cached: int) -> _Fetched:
-        began_s, worked_s = time.perf_counter(), time.thread_time()
-        found = self._find(job, num_cached)
-        return replace(found, seconds=time.thread_time() - worked_s, waited_s=time.perf_counter() - began_s)
-
-    def _find(self, job: Job, num_cached: int) -> _Fetched:
-        key = EntryKey(version=self._version, request=job.request.id)
-        try:
-            found = self._pool.take(key)
-            if found is None:
-                return _Fetched(source="absent")
-            if not self._worth_moving(found, job, lambda: num_cached):
-                found.close()
-                return _Fetched(source="dearer")
-            raw = found.read()
-            entry = read_entry(raw, key, job.known, page_bytes=self._model.page_bytes, page_tokens=PAGE_TOKENS)
-        except OSError:
-            return _Fetched(source="failed")
-        except DataError:
-            return _Fetched(source="corrupt")
-        source: KvSource = found.tier if entry.whole else "corrupt"
-        return _Fetched(source=source, seconds=0.0, num_bytes=found.num_bytes, entry=entry)
 
     def _worth_moving(self, found: Found, job: Job, num_cached: Callable[[], int]) -> bool:
         cost = self._cost
@@ -253,6 +223,14 @@ class KvMoves:
             if self._cost is not None and self._cost.promotes(num_bytes):
                 self._pool.promote(name)
                 return  # others at the next forecast: what a chunk waits for is done before
+
+
+def _leave(job: Job) -> None:
+    """Give up what was taken for a chunk and is not in pages."""
+    if job.pooled is not None:
+        if not isinstance(job.pooled, Entry):
+            job.pooled.close()
+        job.pooled, job.kv = None, replace(job.kv, source="absent", moved_bytes=0)
 
 
 def _note(job: Job, stored: Stored, seconds: Seconds) -> None:

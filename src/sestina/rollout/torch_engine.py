@@ -159,7 +159,7 @@ class TorchEngine:
             self._rest.end(self._speculator, self._batcher.slots)
             self._speculator.begin(self._cost)
         if self._kv and self._cost:
-            self._kv.begin(version, self._cost.row_s)
+            self._kv.begin(version, self._cost.row_s, self._batcher.waiting)
         self._version = version
 
     def expect(self, upcoming: Sequence[RequestId], near: Sequence[RequestId]) -> None:
@@ -225,6 +225,8 @@ class TorchEngine:
                 self._speculator.leave(job, finish)
             if self._kv and finish in GOES_ON:
                 self._kv.store(job, finish)
+            elif self._kv:
+                self._kv.end(job)
         return [(job, finish) for job, finish in ended if self._kv is None or finish not in GOES_ON]
 
     def _num_cached(self, job: Job) -> int:

@@ -68,7 +68,10 @@ def taken_after(node, harm):
 
 def put(found, tokens, skip=0):
     target = np.zeros((4, PAGE_BYTES), np.uint8)
-    return found.put(tokens, cells_of(target), range(4), skip=skip, page_tokens=16), target
+    got = found.put(tokens, cells_of(target), range(4), skip=skip, page_tokens=16)
+    if found.retained:
+        found.close()
+    return got, target
 
 
 def test_what_its_request_has_left_before_is_not_replaced_in_a_moment(node):

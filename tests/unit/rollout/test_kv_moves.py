@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sestina.kvpool.config import LocalKvPoolConfig, MooncakeKvPoolConfig
+from sestina.kvpool.entry import entry_bytes
 from sestina.kvpool.local import LocalPool
 from sestina.kvpool.master import Master
 from sestina.kvpool.mooncake import MooncakePool
@@ -60,6 +61,7 @@ def test_moved_keys_and_values_change_no_token_and_nothing_is_prefilled_again(jo
     engines = [join() for _ in range(3)]
     assert same(whole, finish_in_chunks(engines, requests, chunk))
     assert sum(engine.load().prefilled_tokens for engine in engines) <= sum(len(r.prompt) for r in requests)
+    assert engines[0]._kv._pool._tally["dram"] == 0, "responses that have ended leave nothing"
 
 
 def test_a_resumed_chunk_computes_its_last_token_alone(join, shape):
@@ -72,6 +74,55 @@ def test_a_resumed_chunk_computes_its_last_token_alone(join, shape):
     assert (after.kv.source, after.kv.target) == ("dram", "none")
     assert (after.prefilled_tokens, after.cached_tokens, after.kv.loaded_tokens) == (1, 0, computed)
     assert after.kv.moved_bytes == before.kv.moved_bytes > computed * 3 * 2 * 2 * 16 * 4
+
+
+def moved_by_chunks(engines, request, chunks):
+    """What each of a response's chunks moved, one engine after the other."""
+    results = []
+    for engine, tokens in zip(engines, chunks, strict=True):
+        results.append(finish(engine, [dataclasses.replace(request, max_tokens=tokens)])[request.id])
+        request = resumed(request, results[-1])
+    return [result.kv.moved_bytes for result in results]
+
+
+@pytest.mark.parametrize(("room", "stays"), [(PLENTY, True), (200_000, False)], ids=["plenty", "more than half full"])
+def test_where_memory_has_room_only_new_pages_are_written(join, shape, room, stays):
+    request = make_requests(shape, groups=1, samples=1, max_new_tokens=200)[0]
+    engines = [join(dataclasses.replace(CONFIG, dram_bytes=room), stop_token=-1) for _ in range(3)]
+    moved = moved_by_chunks(engines, request, [80, 20, 20])
+    page_bytes = engines[0]._model.page_bytes
+    known = [len(request.prompt) + tokens - 1 for tokens in (80, 100, 120)]
+    whole = [entry_bytes(-(-tokens // 16), page_bytes) for tokens in known]
+    spared = [tokens // 16 * page_bytes if stays else 0 for tokens in known]
+    assert moved == [whole[0], whole[0] + whole[1] - spared[0], whole[1] + whole[2] - spared[1]]
+    assert len(in_memory(engines[0])) == 1
+    engines[0]._kv._pool.forget(1)
+    assert engines[0]._kv._pool._tally["dram"] == 0
+
+
+def test_a_chunk_that_is_given_up_leaves_no_stem(join, shape):
+    request = make_requests(shape, groups=1, samples=1, max_new_tokens=200)[0]
+    first, second = join(stop_token=-1), join(stop_token=-1)
+    before = finish(first, [dataclasses.replace(request, max_tokens=20)])[request.id]
+    second.submit(resumed(request, before))
+    second.step()
+    assert second._kv._pool._tally["dram"] > 0, "it is retained while its chunk runs"
+    second.abort([request.id])
+    assert second._kv._pool._tally["dram"] == 0
+
+
+def test_new_weights_end_stems_and_the_chunk_stores_all(join, shape, weights):
+    request = make_requests(shape, groups=1, samples=1, max_new_tokens=200)[0]
+    first, second = join(stop_token=-1), join(stop_token=-1, interruption="recompute")
+    before = finish(first, [dataclasses.replace(request, max_tokens=20)])[request.id]
+    second.submit(dataclasses.replace(resumed(request, before), max_tokens=20))
+    second.step()
+    second.load_weights(1, weights)
+    assert second._kv._pool._tally["dram"] == 0
+    again = finish(second, [])[request.id]
+    assert [name[:2] for name in in_memory(second)] == ["1-"]
+    after = finish(second, [resumed(resumed(request, before), again)])[request.id]
+    assert (after.kv.source, after.prefilled_tokens) == ("dram", 1)
 
 
 def test_an_entry_larger_than_what_moves_at_once_is_moved_by_the_thread(monkeypatch, join, shape, weights):
@@ -171,6 +222,29 @@ def test_new_weights_find_nothing_of_the_old_ones(tmp_path, join, shape, weights
     fresh = finish(make_engine(shape, other, stop_token=-1), [resumed(request, before)])[request.id]
     assert again.kv.source == "absent"
     assert np.array_equal(again.tokens, fresh.tokens)
+
+
+@pytest.mark.parametrize("interruption", ["recompute", "keep_kv"])
+@pytest.mark.parametrize("near_bytes", [PLENTY, 1], ids=["near", "by the thread"])
+def test_what_was_fetched_for_older_weights_is_computed_again(
+    monkeypatch, join, shape, weights, interruption, near_bytes
+):
+    monkeypatch.setattr("sestina.kvpool.local.NEAR_BYTES", near_bytes)
+    requests = make_requests(shape, groups=3, samples=1, max_new_tokens=100)
+    first, second = (join(stop_token=-1, interruption=interruption, max_running=1) for _ in range(2))
+    before = finish(first, [dataclasses.replace(request, max_tokens=20) for request in requests])
+    on_the_way = [resumed(request, before[request.id]) for request in requests]
+    for request in on_the_way:
+        second.submit(request)
+    second.step()
+    other = lively_weights(shape, seed=9)
+    second.load_weights(1, other)
+    after = finish(second, [])
+    fresh = finish(make_engine(shape, other, stop_token=-1), on_the_way)
+    waited = [request.id for request in requests if after[request.id].spans[0].version == 1]
+    assert len(waited) >= 2
+    assert all(np.array_equal(after[id].tokens, fresh[id].tokens) for id in waited)
+    assert second._kv._pool._tally["dram"] == 0
 
 
 def test_an_entry_that_is_dear_to_move_is_left_and_gone(tmp_path, join, shape):

@@ -10,7 +10,8 @@ memory.py    what a process may do with them: take room, find them, take them ou
 blocks.py    what is then its own: filled, put into pages, extended, given back
 shelf.py     the files on the SSD
 promotion.py from the SSD to memory
-local.py     the pool of a node: shared memory and SSD within limits; policies/kv_pool decides what leaves
+tiers.py     both of them, and how room is made there: policies/kv_pool decides what leaves
+local.py     the pool of a node: shared memory and SSD within limits
 mooncake.py  the pool of a run over nodes: Mooncake's store
 master.py    the process that a Mooncake store is kept together by
 """

@@ -104,7 +104,7 @@ def test_pages_before_a_damaged_one_are_used(node, harm, good):
     got, target = put(found, tokens)
     assert got == (16 * good, False)
     assert np.array_equal(target[:good], pages[:good])
-    assert node.pools[0]._tally["dram"] == 0, "a damaged entry gives its room back"
+    assert node.pools[0]._tiers.tally["dram"] == 0, "a damaged entry gives its room back"
 
 
 def test_pages_that_are_there_already_are_not_looked_at(node):
@@ -120,7 +120,7 @@ def test_an_entry_of_another_text_is_refused(node, known):
     found, tokens, _ = taken_after(node, lambda path: None)
     with pytest.raises(DataError, match="0-1-0.kv is damaged, or holds another text"):
         put(found, known(tokens).astype(np.int32))
-    assert node.pools[0]._tally["dram"] == 0
+    assert node.pools[0]._tiers.tally["dram"] == 0
 
 
 def test_pages_of_another_model_are_refused(node, caplog):
@@ -128,11 +128,11 @@ def test_pages_of_another_model_are_refused(node, caplog):
     wide = cells_of(np.zeros((4, 2 * PAGE_BYTES), np.uint8))
     with pytest.raises(DataError, match="pages of 128 bytes, not 256"):
         found.put(tokens, wide, range(4), skip=0, page_tokens=16)
-    assert node.pools[0]._tally["dram"] == 0
+    assert node.pools[0]._tiers.tally["dram"] == 0
     assert node.pools[0].store_near(key_of(2), tokens, wide, range(4)).target == "failed"
     assert "pages of 128 bytes, not 256" in caplog.text
     assert node.pools[0].store(key_of(2), tokens, wide.content[:, 0]).target == "failed"
-    assert node.pools[0]._tally["dram"] == 0
+    assert node.pools[0]._tiers.tally["dram"] == 0
 
 
 ENTRY = 64 + 4096 + 80

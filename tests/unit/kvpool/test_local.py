@@ -68,8 +68,8 @@ class Node:
 
     def in_memory(self):
         """What is held there, by name."""
-        with self.pools[0]._tally:
-            return {entry.name: entry.num_bytes for entry in self.pools[0]._memory.held()}
+        with self.pools[0]._tiers.tally:
+            return {entry.name: entry.num_bytes for entry in self.pools[0]._tiers.memory.held()}
 
     def on_disk(self):
         return {path.name: path.stat().st_size for path in self.disk.glob("*/*.kv*")}
@@ -91,9 +91,9 @@ def test_memory_that_an_entry_had_is_the_next_ones(node):
     for turn in range(50):
         num_pages = 1 + turn % 3
         node.store(key_of(turn), num_pages, by=turn % 2)
-        assert node.pools[0]._tally["dram"] == size_of(num_pages)
+        assert node.pools[0]._tiers.tally["dram"] == size_of(num_pages)
         assert node.read(key_of(turn), num_pages) == "dram"
-        assert node.pools[0]._tally["dram"] == 0
+        assert node.pools[0]._tiers.tally["dram"] == 0
     [index] = node.shared.glob("*/index-*")
     blocks_used, _, entries_used, _ = struct.unpack_from("<4I", index.read_bytes(), 24)
     assert (blocks_used, entries_used) == (3, 1)
@@ -139,7 +139,7 @@ def test_other_weights_find_nothing_and_nothing_of_theirs_stays(node):
     node.pools[0].forget(1)
     node.pools[1].forget(1)
     assert node.in_memory() == node.on_disk() == {}
-    assert [node.pools[0]._tally[tier] for tier in ("dram", "ssd")] == [0, 0]
+    assert [node.pools[0]._tiers.tally[tier] for tier in ("dram", "ssd")] == [0, 0]
     for group in range(6):
         assert node.store(key_of(group, version=1)).evicted == 0
 
@@ -180,7 +180,7 @@ node = Node(Path(sys.argv[1]), dram=int(sys.argv[2]), ssd=100 * ONE)
 node.pools[0].prepare(PAGE_BYTES)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
 print(node.store(key_of(0), 3).target, node.store(key_of(1), 1).target, node.in_memory(), node.on_disk())
-print(node.pools[0]._tally["dram"], node.pools[0]._tally["ssd"])
+print(node.pools[0]._tiers.tally["dram"], node.pools[0]._tiers.tally["ssd"])
 node.close()
 """
 
@@ -243,7 +243,7 @@ def test_processes_at_work_at_once_keep_the_tally(tmp_path):
     command = [sys.executable, "-c", BUSY, str(tmp_path)]
     processes = [subprocess.Popen([*command, str(seed)], cwd=ROOT) for seed in range(3)]
     assert [process.wait(60) for process in processes] == [0, 0, 0]
-    tally = node.pools[0]._tally
+    tally = node.pools[0]._tiers.tally
     assert sum(node.in_memory().values()) == tally["dram"] <= 4 * ONE
     assert sum(node.on_disk().values()) == tally["ssd"] <= 5 * ONE
     node.close()
@@ -335,7 +335,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @invariant()
     def limits_hold_and_the_tally_is_right(self):
-        tally = self.node.pools[0]._tally
+        tally = self.node.pools[0]._tiers.tally
         in_memory, on_disk = self.node.in_memory(), self.node.on_disk()
         taken = sum(found.num_bytes for found, _ in [*self.taken.values(), *self.stems.values()])
         assert sum(in_memory.values()) + taken == tally["dram"] <= 4 * ONE

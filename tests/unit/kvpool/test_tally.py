@@ -23,9 +23,9 @@ from sestina.kvpool.local import LocalPool
 root, ssd = Path(sys.argv[1]), int(sys.argv[2])
 config = LocalKvPoolConfig(kind="local", move="cheaper", dram_bytes=100, ssd_bytes=ssd, ssd_dir=root / "disk")
 pool = LocalPool(config, "x", shared=root / "shm")
-with pool._tally:
-    pool._tally.add("dram", 7)
-    pool._tally.add("ssd", 7)
+with pool._tiers.tally:
+    pool._tiers.tally.add("dram", 7)
+    pool._tiers.tally.add("ssd", 7)
     print("held", flush=True)
     time.sleep(60)
 """
@@ -59,7 +59,7 @@ def test_a_process_that_is_killed_with_the_lock_costs_what_is_in_memory(node, ho
     holder.wait(10)
     assert store_near(node.pools[1], key_of(5)) is None, "whoever has to put it in order is not asked at once"
     assert [node.read(key_of(group)) for group in range(4)] == ["ssd", None, None, None]
-    tally = node.pools[0]._tally
+    tally = node.pools[0]._tiers.tally
     assert (tally.generation, tally["dram"], tally["ssd"]) == (1, 0, 0)
     taken.close()
     assert tally["dram"] == 0, "it was of what is gone"
@@ -71,14 +71,14 @@ def test_a_process_that_is_killed_with_the_lock_costs_what_is_in_memory(node, ho
 def test_what_was_being_written_into_lost_memory_is_not_found(node, holder):
     node.pools[0].prepare(128)
     tokens, pages = content(key_of(1), 2)
-    with node.pools[0]._tally:
-        blocks = node.pools[0]._memory.claim(key_of(1), 2, 128, size_of(2))
+    with node.pools[0]._tiers.tally:
+        blocks = node.pools[0]._tiers.memory.claim(key_of(1), 2, 128, size_of(2))
     hold(holder)
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait(10)
     blocks.fill(tokens, cells_of(pages), range(2))
     assert node.pools[1].take(key_of(1)) is None
-    assert node.pools[1]._tally["dram"] == 0
+    assert node.pools[1]._tiers.tally["dram"] == 0
 
 
 def test_disorder_that_cannot_be_mended_keeps_nobody_out(tmp_path):

@@ -46,8 +46,8 @@ def entries(tmp_path):
 
 def in_memory(engine):
     pool = engine._kv._pool
-    with pool._tally:
-        return [entry.name for entry in pool._memory.held()]
+    with pool._tiers.tally:
+        return [entry.name for entry in pool._tiers.memory.held()]
 
 
 def resumed(request, result):
@@ -61,7 +61,7 @@ def test_moved_keys_and_values_change_no_token_and_nothing_is_prefilled_again(jo
     engines = [join() for _ in range(3)]
     assert same(whole, finish_in_chunks(engines, requests, chunk))
     assert sum(engine.load().prefilled_tokens for engine in engines) <= sum(len(r.prompt) for r in requests)
-    assert engines[0]._kv._pool._tally["dram"] == 0, "responses that have ended leave nothing"
+    assert engines[0]._kv._pool._tiers.tally["dram"] == 0, "responses that have ended leave nothing"
 
 
 def test_a_resumed_chunk_computes_its_last_token_alone(join, shape):
@@ -97,7 +97,7 @@ def test_where_memory_has_room_only_new_pages_are_written(join, shape, room, sta
     assert moved == [whole[0], whole[0] + whole[1] - spared[0], whole[1] + whole[2] - spared[1]]
     assert len(in_memory(engines[0])) == 1
     engines[0]._kv._pool.forget(1)
-    assert engines[0]._kv._pool._tally["dram"] == 0
+    assert engines[0]._kv._pool._tiers.tally["dram"] == 0
 
 
 def test_a_chunk_that_is_given_up_leaves_no_stem(join, shape):
@@ -106,9 +106,9 @@ def test_a_chunk_that_is_given_up_leaves_no_stem(join, shape):
     before = finish(first, [dataclasses.replace(request, max_tokens=20)])[request.id]
     second.submit(resumed(request, before))
     second.step()
-    assert second._kv._pool._tally["dram"] > 0, "it is retained while its chunk runs"
+    assert second._kv._pool._tiers.tally["dram"] > 0, "it is retained while its chunk runs"
     second.abort([request.id])
-    assert second._kv._pool._tally["dram"] == 0
+    assert second._kv._pool._tiers.tally["dram"] == 0
 
 
 def test_new_weights_end_stems_and_the_chunk_stores_all(join, shape, weights):
@@ -118,7 +118,7 @@ def test_new_weights_end_stems_and_the_chunk_stores_all(join, shape, weights):
     second.submit(dataclasses.replace(resumed(request, before), max_tokens=20))
     second.step()
     second.load_weights(1, weights)
-    assert second._kv._pool._tally["dram"] == 0
+    assert second._kv._pool._tiers.tally["dram"] == 0
     again = finish(second, [])[request.id]
     assert [name[:2] for name in in_memory(second)] == ["1-"]
     after = finish(second, [resumed(resumed(request, before), again)])[request.id]
@@ -244,7 +244,7 @@ def test_what_was_fetched_for_older_weights_is_computed_again(
     waited = [request.id for request in requests if after[request.id].spans[0].version == 1]
     assert len(waited) >= 2
     assert all(np.array_equal(after[id].tokens, fresh[id].tokens) for id in waited)
-    assert second._kv._pool._tally["dram"] == 0
+    assert second._kv._pool._tiers.tally["dram"] == 0
 
 
 def test_an_entry_that_is_dear_to_move_is_left_and_gone(tmp_path, join, shape):
@@ -256,7 +256,7 @@ def test_an_entry_that_is_dear_to_move_is_left_and_gone(tmp_path, join, shape):
     after = finish(second, [resumed(request, before)])[request.id]
     assert (after.kv.source, after.kv.loaded_tokens) == ("dearer", 0)
     assert not in_memory(second)
-    assert second._kv._pool._tally["dram"] == 0
+    assert second._kv._pool._tiers.tally["dram"] == 0
 
 
 def test_what_is_always_moved_is_moved_however_dear(join, shape):
@@ -276,7 +276,7 @@ def test_an_aborted_chunk_comes_back_from_wherever_it_is(join, shape):
     for request in requests:
         second.submit(resumed(request, before[request.id]))
     second.abort([request.id for request in requests])
-    assert second._kv._pool._tally["dram"] == 0, "what was taken for them is given back"
+    assert second._kv._pool._tiers.tally["dram"] == 0, "what was taken for them is given back"
     assert {result.finish for result in second.step()} == {"abort"}
     assert second.idle
 

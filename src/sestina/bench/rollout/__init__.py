@@ -2,10 +2,10 @@
 
 workload.py   iterations in the shape of Seer's, scaled down
 emulation.py  one of them on 16 emulated instances: real engines and tokens, virtual clocks
-compare.py    the baseline, divided, context, oracle, grouped drafts, for five seeds
+compare.py    the baseline, divided, context, oracle, with a KV pool, for five seeds
 drafted.py    grouped drafts with a model whose steps read weights, and whose text can be drafted
 pipelined.py  ten steps, one ahead of a trainer: HistoPipe against sub-batches that are dealt out
-ranks.py      three real ranks beside three emulated instances
+ranks.py      one and three real ranks beside as many emulated instances
 scale.py      what context reaches of the oracle with few groups and with many, simulated
 decisions.py  decisions per second with a million requests buffered
 picture.py    responses left over time

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from sestina.bench.asked import at_least, at_most, stated
-from sestina.bench.rollout.compare import AFFINITY
 from sestina.bench.rollout.emulation import Way, world
 from sestina.bench.rollout.workload import MODEL, Workload, evenly_bound, offer, prompts
 from sestina.bench.turns import Say
@@ -43,18 +42,21 @@ WORKLOAD = Workload(
     max_tokens=192,
     between=0.7,
     kv_share=4.0,
-    chunk_tokens=32,
+    chunk_tokens=96,
 )
-"""One step's batch. Of the paper's 64 responses to a worker there are 16; KV is no constraint."""
+"""One step's batch. Of the paper's 64 responses to a worker there are 16; KV is no constraint.
+
+A chunk is half of the longest response, as in conf/exp/rhymerl_8b: responses migrate where chunks end, and the paper
+does not divide them otherwise.
+"""
 
 GROWTH, DRIFT = 1.03, 0.12
 TRAIN_SHARE = 0.09 / 0.91
 """Of the time that rolling a batch out takes the baseline: it is 91 % of a step (RhymeRL, figure 2)."""
 
-PLAIN, DIVIDED, DEALT, HISTOPIPE = "group", "divided", "dealt out, streaming", "HistoPipe, two-tier"
+PLAIN, DEALT, HISTOPIPE = "group", "dealt out, streaming", "HistoPipe, two-tier"
 WAYS: Mapping[str, Way] = {
     PLAIN: Way(scheduler="group"),
-    DIVIDED: Way(scheduler="divided", affinity_requests=AFFINITY),
     DEALT: Way(scheduler="histopipe"),
     HISTOPIPE: Way(scheduler="histopipe"),
 }

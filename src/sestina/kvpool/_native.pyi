@@ -62,22 +62,5 @@ class Arena:
         layout: _Layout,
         pages: Sequence[int],
         skip: int,
-        most_bytes: int,
         /,
-    ) -> tuple[bool, int, int, int, bool]: ...
-    def extend_near(
-        self,
-        tally: Tally,
-        generation: int,
-        limit_bytes: int,
-        first: int,
-        before_bytes: int,
-        num_bytes: int,
-        key: _Key,
-        tokens: object,
-        layout: _Layout,
-        pages: Sequence[int],
-        skip: int,
-        used_s: float,
-        /,
-    ) -> int: ...
+    ) -> tuple[bool, int, int, int]: ...

@@ -15,7 +15,7 @@ from sestina.kvpool.blocks import Blocks
 from sestina.kvpool.config import LocalKvPoolConfig
 from sestina.kvpool.entry import ByteArray, Cells, EntryKey, cells_of, entry_bytes, head_of
 from sestina.kvpool.folder import Folder
-from sestina.kvpool.pool import Found, Near, Stored
+from sestina.kvpool.pool import Found, Stored
 from sestina.kvpool.tiers import Tiers
 from sestina.policies.kv_pool.room import Limits, Tier
 
@@ -81,17 +81,8 @@ class LocalPool:
             return replace(self._failed(plan.room.tier, error), demoted=demoted, evicted=evicted)
         return Stored(target=plan.room.tier, num_bytes=num_bytes, demoted=demoted, evicted=evicted)
 
-    def store_near(
-        self, key: EntryKey, tokens: TokenArray, cells: Cells, pages: Sequence[int], stem: Near | None = None
-    ) -> Stored | None:
+    def store_near(self, key: EntryKey, tokens: TokenArray, cells: Cells, pages: Sequence[int]) -> Stored | None:
         """See `Pool.store_near`."""
-        if isinstance(stem, Blocks) and stem.retained:
-            try:
-                if num_bytes := stem.extend(tokens, cells, pages):
-                    return Stored(target="dram", num_bytes=num_bytes)
-            except OSError as error:
-                return self._failed("dram", error)
-            stem.close()
         num_bytes = entry_bytes(len(pages), cells.page_bytes)
         if num_bytes > NEAR_BYTES or (self._tiers.ssd is not None and self._tiers.ssd.num_bytes(key.name)):
             return None

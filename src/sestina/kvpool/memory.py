@@ -127,7 +127,6 @@ class Memory:
         return Blocks(
             tally=self.tally,
             arena=arena,
-            limit_bytes=self._limit_bytes,
             key=key,
             entry=entry,
             num_bytes=num_bytes,

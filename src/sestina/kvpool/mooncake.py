@@ -121,9 +121,7 @@ class MooncakePool:
             raise OSError(f"Mooncake does not answer ({num_bytes})")
         return None if num_bytes < 0 else _Object(pool=self, name=name, num_bytes=num_bytes)
 
-    def store_near(
-        self, _key: EntryKey, _tokens: TokenArray, _cells: Cells, _pages: Sequence[int], stem: object = None
-    ) -> None:
+    def store_near(self, _key: EntryKey, _tokens: TokenArray, _cells: Cells, _pages: Sequence[int]) -> None:
         """See `Pool.store_near`; an answer may take its time."""
 
     def take_near(self, _key: EntryKey) -> None:

@@ -43,12 +43,7 @@ class Found(Protocol):
 
 
 class Near(Found, Protocol):
-    """An entry that was taken out of this machine's memory; `put` ends it too, unless it is `retained` then."""
-
-    @property
-    def retained(self) -> bool:
-        """Whether it keeps its room after `put`, for `Pool.store_near` to write less; else `close` gives that back."""
-        ...
+    """An entry that was taken out of this machine's memory; `put` ends it too."""
 
     def put(
         self, known: TokenArray, cells: Cells, pages: Sequence[int], *, skip: int, page_tokens: int
@@ -83,13 +78,8 @@ class Pool(Protocol):
         """Take an entry out; None when it is not there. Raises OSError when that cannot be found out."""
         ...
 
-    def store_near(
-        self, key: EntryKey, tokens: TokenArray, cells: Cells, pages: Sequence[int], /, stem: Near | None = None
-    ) -> Stored | None:
-        """Do as `store` with these pages of some memory; None when that is not done in a moment, and nothing is.
-
-        `stem`: what was retained of the same request, whose text these tokens begin with; it ends.
-        """
+    def store_near(self, key: EntryKey, tokens: TokenArray, cells: Cells, pages: Sequence[int], /) -> Stored | None:
+        """Do as `store` with these pages of some memory; None when that is not done in a moment, and nothing is."""
         ...
 
     def take_near(self, key: EntryKey, /) -> Near | None:

@@ -68,7 +68,6 @@ class KvMoves:
         Mutates the `waiting` chunks, and those that it fetches for: they compute again what older weights have left.
         """
         self._version = version
-        self._near.end_all()
         for job in waiting:
             _leave(job)
         for job in self._fetching:
@@ -106,13 +105,8 @@ class KvMoves:
                 _leave(job)
         return [job for job, _ in done]
 
-    def end(self, job: Job) -> None:
-        """A chunk has ended whose request does not come back."""
-        self._near.end(job)
-
     def withdraw(self, job: Job) -> bool:
         """Give up what was taken for a chunk; returns whether it is being fetched."""
-        self._near.end(job)
         _leave(job)
         future = self._fetching.pop(job, None)
         if future is not None:
@@ -141,7 +135,7 @@ class KvMoves:
         job.ended_s, computed = self._clock(), job.known[:-1]
         pages = job.pages_left[: pages_for(len(computed))]
         key = self._key(job)
-        stored = self._near.store(key, job, computed, pages)
+        stored = self._near.store(key, computed, pages)
         if stored is not None:
             self._kept.append((job, finish))
             _note(job, stored, self._clock() - job.ended_s)
@@ -181,7 +175,6 @@ class KvMoves:
     def close(self) -> None:
         """Leave the pool when the thread has done what it was given."""
         self._thread.shutdown(cancel_futures=True)
-        self._near.end_all()
         self._pool.close()
 
     def _key(self, job: Job) -> EntryKey:

@@ -1,8 +1,4 @@
-"""Keys and values that lie near: copied between the engine's pages and this machine's memory at once, by the engine.
-
-An entry whose blocks memory has room to retain is the stem of what its chunk stores at the end: only new pages are
-written then.
-"""
+"""Keys and values that lie near: copied between the engine's pages and this machine's memory at once, by the engine."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -21,13 +17,12 @@ Worth: TypeAlias = Callable[[Found, Job, Callable[[], int]], bool]
 
 
 class NearMoves:
-    """Owns the stems of chunks that run."""
+    """What an engine moves by itself."""
 
     def __init__(self, pool: Pool, model: Qwen2, worth: Worth) -> None:
         self._pool = pool
         self._model = model
         self._worth = worth
-        self._stems: dict[Job, Near] = {}
 
     def take(self, key: EntryKey, job: Job, num_cached: Callable[[], int]) -> KvSource | None:
         """Return what became of a resumed chunk's entry, which is then the job's; None when a thread is to look."""
@@ -53,21 +48,9 @@ class NearMoves:
             computed, whole = near.put(job.known, cells, job.pages, skip=num_matched, page_tokens=PAGE_TOKENS)
         except DataError:
             return 0, "corrupt"
-        if near.retained:
-            self._stems[job] = near
         return computed, near.tier if whole else "corrupt"
 
-    def store(self, key: EntryKey, job: Job, computed: TokenArray, pages: Sequence[int]) -> Stored | None:
+    def store(self, key: EntryKey, computed: TokenArray, pages: Sequence[int]) -> Stored | None:
         """Keep a chunk's KV; None when a thread is to."""
-        cells, stem = self._model.cells, self._stems.pop(job, None)
-        return None if cells is None else self._pool.store_near(key, computed, cells, pages, stem=stem)
-
-    def end(self, job: Job) -> None:
-        """Give up a chunk's stem, if it has one."""
-        if (stem := self._stems.pop(job, None)) is not None:
-            stem.close()
-
-    def end_all(self) -> None:
-        """Give up all of them."""
-        for job in list(self._stems):
-            self.end(job)
+        cells = self._model.cells
+        return None if cells is None else self._pool.store_near(key, computed, cells, pages)

@@ -225,8 +225,6 @@ class TorchEngine:
                 self._speculator.leave(job, finish)
             if self._kv and finish in GOES_ON:
                 self._kv.store(job, finish)
-            elif self._kv:
-                self._kv.end(job)
         return [(job, finish) for job, finish in ended if self._kv is None or finish not in GOES_ON]
 
     def _num_cached(self, job: Job) -> int:

@@ -68,10 +68,7 @@ def taken_after(node, harm):
 
 def put(found, tokens, skip=0):
     target = np.zeros((4, PAGE_BYTES), np.uint8)
-    got = found.put(tokens, cells_of(target), range(4), skip=skip, page_tokens=16)
-    if found.retained:
-        found.close()
-    return got, target
+    return found.put(tokens, cells_of(target), range(4), skip=skip, page_tokens=16), target
 
 
 def test_what_its_request_has_left_before_is_not_replaced_in_a_moment(node):

@@ -18,16 +18,13 @@ from sestina.kvpool.entry import EntryKey, cells_of, head_of, read_entry
 from sestina.kvpool.local import LocalPool
 
 PAGE_BYTES = 128
-MOST_PAGES = 100
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def content(key, num_pages):
-    """Tokens and pages; what is longer begins with what is shorter."""
-    rng = np.random.default_rng([key.version, key.request.group])
-    tokens = rng.integers(0, 99, 16 * MOST_PAGES).astype(np.int32)
-    pages = rng.integers(0, 256, (MOST_PAGES, PAGE_BYTES)).astype(np.uint8)
-    return tokens[: 16 * num_pages], pages[:num_pages]
+    rng = np.random.default_rng([key.version, key.request.group, num_pages])
+    tokens = rng.integers(0, 99, 16 * num_pages).astype(np.int32)
+    return tokens, rng.integers(0, 256, (num_pages, PAGE_BYTES)).astype(np.uint8)
 
 
 def size_of(num_pages):
@@ -208,21 +205,14 @@ from tests.unit.kvpool.test_local import ONE, cells_of, content, key_of, read_en
 root, seed = Path(sys.argv[1]), int(sys.argv[2])
 config = LocalKvPoolConfig(kind="local", move="cheaper", dram_bytes=4 * ONE, ssd_bytes=5 * ONE, ssd_dir=root / "disk")
 pool, rng = LocalPool(config, "x", shared=root / "shm"), random.Random(seed)
-stems = {}
 for _ in range(300):
     key = key_of(3 * rng.randrange(4) + seed)  # a request runs in one place at a time
     tokens, pages = content(key, 1)
-    if key in stems:
-        stored = pool.store_near(key, tokens, cells_of(pages), [0], stem=stems.pop(key))
-        assert stored is None or stored.target == "dram"
     near, found = pool.take_near(key), None
     if near is not None:
         target = pages * 0
         assert near.put(tokens, cells_of(target), [0], skip=0, page_tokens=16) == (16, True)
         assert (target == pages).all()
-        if near.retained:
-            stems[key] = near
-            continue
     else:
         found = pool.take(key)
     if found is not None:
@@ -233,8 +223,6 @@ for _ in range(300):
     others = [key_of(rng.randrange(12)).name]
     for name, _ in pool.on_ssd(others):
         pool.promote(name)
-for near in stems.values():
-    near.close()
 """
 
 
@@ -258,7 +246,6 @@ class PoolMachine(RuleBasedStateMachine):
         self.node = Node(self.root, dram=4 * ONE, ssd=5 * ONE, processes=2)
         self.pages = {}
         self.taken = {}
-        self.stems = {}
 
     @rule(group=st.integers(0, 12), num_pages=st.integers(1, 6), by=st.integers(0, 1))
     def store_near(self, group, num_pages, by):
@@ -288,26 +275,11 @@ class PoolMachine(RuleBasedStateMachine):
         assert got == (len(tokens), True)
         assert np.array_equal(target[8 - num_pages + 1 :][::-1][skip:], pages[skip:])
         assert not target[9 - skip :].any() or num_pages < skip
-        if found.retained:
-            self.stems[group] = found, num_pages
-
-    @precondition(lambda self: self.stems)
-    @rule(data=st.data(), more=st.integers(0, 3), by=st.integers(0, 1))
-    def store_on_a_stem(self, data, more, by):
-        group = data.draw(st.sampled_from(sorted(self.stems)))
-        stem, num_pages = self.stems.pop(group)
-        tokens, pages = content(key_of(group), num_pages + more)
-        stored = self.node.pools[by].store_near(key_of(group), tokens, cells_of(pages), range(len(pages)), stem=stem)
-        assert stored is None or stored.target == "dram"
-        assert not stem.retained
-        if stored is not None:
-            self.pages[group] = len(pages)
 
     def put_or_leave(self, group):
         """One request's chunk that was given up."""
-        for begun in (self.taken, self.stems):
-            if group in begun:
-                begun.pop(group)[0].close()
+        if group in self.taken:
+            self.taken.pop(group)[0].close()
 
     @rule(group=st.integers(0, 12), num_pages=st.integers(1, 6), by=st.integers(0, 1))
     def store(self, group, num_pages, by):
@@ -337,13 +309,13 @@ class PoolMachine(RuleBasedStateMachine):
     def limits_hold_and_the_tally_is_right(self):
         tally = self.node.pools[0]._tiers.tally
         in_memory, on_disk = self.node.in_memory(), self.node.on_disk()
-        taken = sum(found.num_bytes for found, _ in [*self.taken.values(), *self.stems.values()])
+        taken = sum(found.num_bytes for found, _ in self.taken.values())
         assert sum(in_memory.values()) + taken == tally["dram"] <= 4 * ONE
         assert sum(on_disk.values()) == tally["ssd"] <= 5 * ONE
         assert not in_memory.keys() & on_disk.keys()
 
     def teardown(self):
-        for group in [*self.taken, *self.stems]:
+        for group in list(self.taken):
             self.put_or_leave(group)
         self.limits_hold_and_the_tally_is_right()
         self.node.close()

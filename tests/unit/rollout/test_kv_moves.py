@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from sestina.kvpool.config import LocalKvPoolConfig, MooncakeKvPoolConfig
-from sestina.kvpool.entry import entry_bytes
 from sestina.kvpool.local import LocalPool
 from sestina.kvpool.master import Master
 from sestina.kvpool.mooncake import MooncakePool
@@ -74,55 +73,6 @@ def test_a_resumed_chunk_computes_its_last_token_alone(join, shape):
     assert (after.kv.source, after.kv.target) == ("dram", "none")
     assert (after.prefilled_tokens, after.cached_tokens, after.kv.loaded_tokens) == (1, 0, computed)
     assert after.kv.moved_bytes == before.kv.moved_bytes > computed * 3 * 2 * 2 * 16 * 4
-
-
-def moved_by_chunks(engines, request, chunks):
-    """What each of a response's chunks moved, one engine after the other."""
-    results = []
-    for engine, tokens in zip(engines, chunks, strict=True):
-        results.append(finish(engine, [dataclasses.replace(request, max_tokens=tokens)])[request.id])
-        request = resumed(request, results[-1])
-    return [result.kv.moved_bytes for result in results]
-
-
-@pytest.mark.parametrize(("room", "stays"), [(PLENTY, True), (200_000, False)], ids=["plenty", "more than half full"])
-def test_where_memory_has_room_only_new_pages_are_written(join, shape, room, stays):
-    request = make_requests(shape, groups=1, samples=1, max_new_tokens=200)[0]
-    engines = [join(dataclasses.replace(CONFIG, dram_bytes=room), stop_token=-1) for _ in range(3)]
-    moved = moved_by_chunks(engines, request, [80, 20, 20])
-    page_bytes = engines[0]._model.page_bytes
-    known = [len(request.prompt) + tokens - 1 for tokens in (80, 100, 120)]
-    whole = [entry_bytes(-(-tokens // 16), page_bytes) for tokens in known]
-    spared = [tokens // 16 * page_bytes if stays else 0 for tokens in known]
-    assert moved == [whole[0], whole[0] + whole[1] - spared[0], whole[1] + whole[2] - spared[1]]
-    assert len(in_memory(engines[0])) == 1
-    engines[0]._kv._pool.forget(1)
-    assert engines[0]._kv._pool._tiers.tally["dram"] == 0
-
-
-def test_a_chunk_that_is_given_up_leaves_no_stem(join, shape):
-    request = make_requests(shape, groups=1, samples=1, max_new_tokens=200)[0]
-    first, second = join(stop_token=-1), join(stop_token=-1)
-    before = finish(first, [dataclasses.replace(request, max_tokens=20)])[request.id]
-    second.submit(resumed(request, before))
-    second.step()
-    assert second._kv._pool._tiers.tally["dram"] > 0, "it is retained while its chunk runs"
-    second.abort([request.id])
-    assert second._kv._pool._tiers.tally["dram"] == 0
-
-
-def test_new_weights_end_stems_and_the_chunk_stores_all(join, shape, weights):
-    request = make_requests(shape, groups=1, samples=1, max_new_tokens=200)[0]
-    first, second = join(stop_token=-1), join(stop_token=-1, interruption="recompute")
-    before = finish(first, [dataclasses.replace(request, max_tokens=20)])[request.id]
-    second.submit(dataclasses.replace(resumed(request, before), max_tokens=20))
-    second.step()
-    second.load_weights(1, weights)
-    assert second._kv._pool._tiers.tally["dram"] == 0
-    again = finish(second, [])[request.id]
-    assert [name[:2] for name in in_memory(second)] == ["1-"]
-    after = finish(second, [resumed(resumed(request, before), again)])[request.id]
-    assert (after.kv.source, after.prefilled_tokens) == ("dram", 1)
 
 
 def test_an_entry_larger_than_what_moves_at_once_is_moved_by_the_thread(monkeypatch, join, shape, weights):

@@ -98,11 +98,11 @@ int Arena::reach(const std::vector<uint32_t>& blocks) {
   return 0;
 }
 
-int Arena::write(uint32_t number, int64_t skip, const Cells& cells, const std::vector<int64_t>& pages) {
+int Arena::write(uint32_t number, const Cells& cells, const std::vector<int64_t>& pages) {
   const std::vector<uint32_t> blocks = index.chain(number);
   if (blocks.size() != pages.size()) return EIO;
   if (const int code = reach(blocks)) return code;
-  for (size_t i = static_cast<size_t>(skip); i < blocks.size(); ++i) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
     if (i + 1 < blocks.size()) {
       foresee(cells, pages[i + 1]);
       foresee(at(blocks[i + 1]), static_cast<int64_t>(index.page_bytes()));

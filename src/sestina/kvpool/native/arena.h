@@ -34,9 +34,8 @@ class Arena {
 
   Index index;
 
-  // Copies pages from number `skip` on to the blocks of an entry that is the caller's, and notes their checksums;
-  // returns an errno, or 0.
-  int write(uint32_t number, int64_t skip, const Cells& cells, const std::vector<int64_t>& pages);
+  // Copies pages to the blocks of an entry that was reserved, and notes their checksums; returns an errno, or 0.
+  int write(uint32_t number, const Cells& cells, const std::vector<int64_t>& pages);
 
   // Copies pages of an entry from number `skip` on; returns how many there are before the first that is damaged or
   // missing, those that were skipped included. What lies in `cells` behind them is undefined.

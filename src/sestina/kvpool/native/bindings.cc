@@ -42,18 +42,6 @@ Text text_of(const py::buffer_info& info) {
   return {static_cast<const uint8_t*>(info.ptr), info.size};
 }
 
-int extend_near(Arena& self, Tally& tally, int64_t generation, int64_t limit_bytes, uint32_t number,
-                int64_t before_bytes, int64_t num_bytes, const std::tuple<int64_t, int64_t, int64_t>& key,
-                const py::buffer& tokens, const Layout& layout, const std::vector<int64_t>& pages, int64_t skip,
-                double used_s) {
-  const py::buffer_info info = tokens.request();
-  const auto& [version, group, sample] = key;
-  const Text text = text_of(info);
-  const py::gil_scoped_release others;
-  return extend(tally, self, number, {generation, before_bytes}, {generation, num_bytes}, limit_bytes,
-                {version, group, sample}, text, cells(layout), pages, skip, used_s);
-}
-
 int keep_near(Arena& self, Tally& tally, int64_t generation, int64_t limit_bytes, int64_t num_bytes,
               const std::tuple<int64_t, int64_t, int64_t>& key, const py::buffer& tokens, const Layout& layout,
               const std::vector<int64_t>& pages, double used_s) {
@@ -76,21 +64,19 @@ py::object take_near(Arena& self, Tally& tally, int64_t generation, const std::t
   return py::make_tuple(taken.number, taken.num_pages, taken.counted);
 }
 
-// Puts an entry into pages and gives its blocks back, unless it is whole and the tally counts at most `most_bytes`.
+// Puts an entry into pages and gives its blocks back.
 py::object put_near(Arena& self, Tally& tally, int64_t generation, int64_t num_bytes, uint32_t number,
                     const py::buffer& known, int64_t page_tokens, const Layout& layout,
-                    const std::vector<int64_t>& pages, int64_t skip, int64_t most_bytes) {
+                    const std::vector<int64_t>& pages, int64_t skip) {
   const py::buffer_info info = known.request();
   const Text text = text_of(info);
   Put found;
-  bool retained;
   {
     const py::gil_scoped_release others;
     found = put(self, number, text, page_tokens, cells(layout), pages, skip);
-    const bool whole = found.fits && found.good_pages == found.num_pages;
-    retained = retain(tally, self, number, {generation, num_bytes}, whole ? most_bytes : kNone);
+    release(tally, self, number, {generation, num_bytes});
   }
-  return py::make_tuple(found.fits, found.num_tokens, found.good_pages, found.num_pages, retained);
+  return py::make_tuple(found.fits, found.num_tokens, found.good_pages, found.num_pages);
 }
 
 }  // namespace
@@ -124,7 +110,7 @@ PYBIND11_MODULE(_native, m) {
       .def("write",
            [](Arena& self, uint32_t number, const Layout& layout, const std::vector<int64_t>& pages) {
              const py::gil_scoped_release others;
-             return self.write(number, 0, cells(layout), pages);
+             return self.write(number, cells(layout), pages);
            })
       .def("publish", [](Arena& self, uint32_t number, uint32_t num_tokens, uint64_t digest,
                          double used_s) { self.index.publish(number, num_tokens, digest, used_s); })
@@ -150,7 +136,6 @@ PYBIND11_MODULE(_native, m) {
              return self.read(number, skip, cells(layout), pages);
            })
       .def("keep_near", &keep_near)
-      .def("extend_near", &extend_near)
       .def("take_near", &take_near)
       .def("put_near", &put_near)
       .def("held", [](const Arena& self) {

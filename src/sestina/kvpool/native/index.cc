@@ -81,34 +81,15 @@ uint32_t Index::reserve(const Key& key, uint32_t num_pages) {
   if (!number) return 0;
   Entry& entry = entries_[number];
   entry = {key, 0, 0, ++head_->serial, 0.0, 0, 0, 0, 0, kOwned, 0};
-  if (hang(&entry.first, entry, num_pages)) return number;
-  free(number);
-  return 0;
-}
-
-bool Index::extend(uint32_t number, const Key& key, uint32_t num_pages) {
-  Entry& entry = entries_[number];
-  const std::vector<uint32_t> blocks = chain(number);
-  if (!same(entry.key, key) || blocks.empty() || num_pages < blocks.size()) return false;
-  uint32_t& end = blocks_[blocks.back()].next;
-  if (hang(&end, entry, num_pages)) {
-    entry.serial = ++head_->serial;
-    return true;
-  }
-  const std::vector<uint32_t> longer = chain(number);
-  give_back({longer.begin() + static_cast<int64_t>(blocks.size()), longer.end()});
-  entry.num_pages = static_cast<uint32_t>(blocks.size());
-  end = 0;
-  return false;
-}
-
-bool Index::hang(uint32_t* end, Entry& entry, uint32_t num_pages) {
+  uint32_t* end = &entry.first;
   for (uint32_t block; entry.num_pages < num_pages && (block = take_block()); ++entry.num_pages) {
     *end = block;
     end = &blocks_[block].next;
     *end = 0;
   }
-  return entry.num_pages == num_pages;
+  if (entry.num_pages == num_pages) return number;
+  free(number);
+  return 0;
 }
 
 void Index::publish(uint32_t number, uint32_t num_tokens, uint64_t digest, double used_s) {
@@ -138,15 +119,12 @@ void Index::remove(uint32_t number) {
   entries_[number].state = kOwned;
 }
 
-void Index::give_back(const std::vector<uint32_t>& blocks) {
+void Index::free(uint32_t number) {
+  const std::vector<uint32_t> blocks = chain(number);
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     blocks_[*block].next = head_->free_block;  // the first comes first again, and those after it lie behind it
     head_->free_block = *block;
   }
-}
-
-void Index::free(uint32_t number) {
-  give_back(chain(number));
   entries_[number].after = head_->free_entry;
   head_->free_entry = number;
 }

@@ -50,10 +50,6 @@ class Index {
   // An entry of so many blocks, which nobody finds; 0 when there are too few.
   uint32_t reserve(const Key& key, uint32_t num_pages);
 
-  // Lengthens the entry of a key, which is the caller's, to so many blocks, and makes it another one; false when there
-  // are too few, or it is damaged, and then it is as it was.
-  bool extend(uint32_t number, const Key& key, uint32_t num_pages);
-
   // Makes what was written an entry that can be found.
   void publish(uint32_t number, uint32_t num_tokens, uint64_t digest, double used_s);
 
@@ -99,12 +95,6 @@ class Index {
 
   uint32_t take_block();
   uint32_t take_entry();
-
-  // Hangs blocks behind one that is the last, until the entry has so many; false when there are too few.
-  bool hang(uint32_t* end, Entry& entry, uint32_t num_pages);
-
-  // Gives back blocks that hang together.
-  void give_back(const std::vector<uint32_t>& blocks);
   uint32_t& bucket(const Key& key) const;
   bool known(uint32_t number) const { return 0 < number && number <= num_blocks_; }
 

@@ -28,20 +28,6 @@ class Entered {
   bool usable_;
 };
 
-// Writes an entry's pages from number `skip` on and lets it be found.
-int fill(Tally& tally, Arena& arena, uint32_t number, const Share& share, const Text& text, const Cells& cells,
-         const std::vector<int64_t>& pages, int64_t skip, double used_s) {
-  if (const int code = arena.write(number, skip, cells, pages)) {
-    release(tally, arena, number, share);
-    return code;
-  }
-  const uint64_t digest = text.digest(text.num_tokens);
-  const Entered entered(tally, share.generation, kLongS);
-  if (!entered) return ESTALE;
-  arena.index.publish(number, static_cast<uint32_t>(text.num_tokens), digest, used_s);
-  return 0;
-}
-
 }  // namespace
 
 uint64_t Text::digest(int64_t count) const { return checksum(bytes, static_cast<size_t>(count) * 4); }
@@ -57,21 +43,15 @@ int keep(Tally& tally, Arena& arena, const Share& share, int64_t limit_bytes, co
     if (!number) return kElsewhere;
     tally[Tally::kMemoryBytes] += share.num_bytes;
   }
-  return fill(tally, arena, number, share, text, cells, pages, 0, used_s);
-}
-
-int extend(Tally& tally, Arena& arena, uint32_t number, const Share& before, const Share& share, int64_t limit_bytes,
-           const Key& key, const Text& text, const Cells& cells, const std::vector<int64_t>& pages, int64_t skip,
-           double used_s) {
-  const int64_t more_bytes = share.num_bytes - before.num_bytes;
-  {
-    const Entered entered(tally, share.generation, kMomentS);
-    if (!entered) return kElsewhere;
-    if (arena.index.find(key) || tally[Tally::kMemoryBytes] > limit_bytes - more_bytes) return kElsewhere;
-    if (!arena.index.extend(number, key, static_cast<uint32_t>(pages.size()))) return kElsewhere;
-    tally[Tally::kMemoryBytes] += more_bytes;
+  if (const int code = arena.write(number, cells, pages)) {
+    release(tally, arena, number, share);
+    return code;
   }
-  return fill(tally, arena, number, share, text, cells, pages, skip, used_s);
+  const uint64_t digest = text.digest(text.num_tokens);
+  const Entered entered(tally, share.generation, kLongS);
+  if (!entered) return ESTALE;
+  arena.index.publish(number, static_cast<uint32_t>(text.num_tokens), digest, used_s);
+  return 0;
 }
 
 Taken take(Tally& tally, Arena& arena, int64_t generation, const Key& key, uint32_t most_pages) {
@@ -90,15 +70,6 @@ void release(Tally& tally, Arena& arena, uint32_t number, const Share& share) {
   if (!entered) return;  // of another generation: all of it goes
   arena.index.free(number);
   tally[Tally::kMemoryBytes] -= share.num_bytes;
-}
-
-bool retain(Tally& tally, Arena& arena, uint32_t number, const Share& share, int64_t most_bytes) {
-  const Entered entered(tally, share.generation, kLongS);
-  if (!entered) return false;
-  if (tally[Tally::kMemoryBytes] <= most_bytes) return true;
-  arena.index.free(number);
-  tally[Tally::kMemoryBytes] -= share.num_bytes;
-  return false;
 }
 
 Put put(Arena& arena, uint32_t number, const Text& text, int64_t page_tokens, const Cells& cells,

@@ -45,20 +45,8 @@ struct Taken {
 // Takes an entry out if it has no more than so many pages.
 Taken take(Tally& tally, Arena& arena, int64_t generation, const Key& key, uint32_t most_pages);
 
-// Lengthens an entry that was taken, and that the tally counts as `before`, by pages from number `skip` on: those of a
-// text that goes on from its own; returns as `keep` does. With 0 it can be found again, with an errno its room is given
-// back, with kElsewhere it is as it was.
-int extend(Tally& tally, Arena& arena, uint32_t number, const Share& before, const Share& share, int64_t limit_bytes,
-           const Key& key, const Text& text, const Cells& cells, const std::vector<int64_t>& pages, int64_t skip,
-           double used_s);
-
 // Gives blocks back.
 void release(Tally& tally, Arena& arena, uint32_t number, const Share& share);
-
-constexpr int64_t kNone = INT64_MIN;  // bytes that no tally is within
-
-// Does so unless the tally counts at most so many bytes in all; whether the blocks stay the caller's.
-bool retain(Tally& tally, Arena& arena, uint32_t number, const Share& share, int64_t most_bytes);
 
 struct Put {
   bool fits;           // it is undamaged, but for its pages, and of a text that `text` begins with

@@ -33,6 +33,11 @@ class Arena:
         self.native = _native.Arena(*files, page_bytes, num_blocks)
         self.page_bytes = self.native.page_bytes
 
+    def make_ready(self, num_bytes: int) -> None:
+        """Have so much memory, within the limit, before it is asked for; raises OSError."""
+        if code := self.native.make_ready(num_bytes):
+            raise OSError(code, os.strerror(code))
+
     def find(self, key: EntryKey) -> int:
         """Return an entry that can be taken; 0 when it is not there."""
         return self.native.find(*key.numbers)

@@ -24,6 +24,9 @@ SHARED_MEMORY = Path("/dev/shm")
 NEAR_BYTES = 1 << 20
 """Entries up to this size are moved at once: a thread that is handed one, and hands it back, takes about as long."""
 
+READY_BYTES = 32 << 20
+"""Memory that is there, and mapped, before the first entry: getting it took a third of the time that moving takes."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -42,12 +45,14 @@ class LocalPool:
             self._tiers.open_ssd(config.ssd_dir, name)
 
     def prepare(self, page_bytes: int) -> None:
-        """See `Pool.prepare`; opens what entries are kept in."""
+        """See `Pool.prepare`; opens what entries are kept in, and has memory for the first of them."""
         try:
             with self._tiers.tally:
-                self._tiers.memory.arena(page_bytes)
+                arena = self._tiers.memory.arena(page_bytes)
+            if arena is not None:
+                arena.make_ready(READY_BYTES)
         except OSError as error:
-            _log.warning("KV pool: shared memory cannot be opened (%s)", error)
+            _log.warning("KV pool: shared memory cannot be opened, or is short (%s)", error)
 
     def store(self, key: EntryKey, tokens: TokenArray, pages: ByteArray) -> Stored:
         """Keep the KV of `tokens`, which lies in pages [pages, page bytes]; mutates the pool alone."""

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sestina.core.ids import RequestId
 from sestina.kvpool.config import LocalKvPoolConfig
 from sestina.kvpool.entry import EntryKey, cells_of, head_of, read_entry
-from sestina.kvpool.local import LocalPool
+from sestina.kvpool.local import READY_BYTES, LocalPool
 
 PAGE_BYTES = 128
 ROOT = Path(__file__).resolve().parents[3]
@@ -96,6 +96,17 @@ def test_memory_that_an_entry_had_is_the_next_ones(node):
     assert (blocks_used, entries_used) == (3, 1)
 
 
+@pytest.mark.parametrize(("dram", "least", "most"), [(1 << 30, READY_BYTES, READY_BYTES), (3 * ONE, 3 * ONE, 9 * ONE)])
+def test_memory_is_there_before_the_first_entry_and_within_the_limit(tmp_path, dram, least, most):
+    node = Node(tmp_path, dram=dram, ssd=0)
+    node.pools[0].prepare(PAGE_BYTES)
+    [pages] = node.shared.glob("*/pages-*")
+    assert least <= pages.stat().st_blocks * 512
+    assert pages.stat().st_size <= most
+    assert node.pools[0]._tiers.tally["dram"] == 0, "nothing is in it"
+    node.close()
+
+
 def test_room_is_made_on_the_ssd_and_then_by_dropping(node):
     for group in range(6):
         assert node.store(key_of(group), by=group % 2).target == "dram"
@@ -174,7 +185,9 @@ from pathlib import Path
 from tests.unit.kvpool.test_local import ONE, PAGE_BYTES, Node, key_of
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 node = Node(Path(sys.argv[1]), dram=int(sys.argv[2]), ssd=100 * ONE)
-node.pools[0].prepare(PAGE_BYTES)
+tiers = node.pools[0]._tiers
+with tiers.tally:
+    tiers.memory.arena(PAGE_BYTES)  # what says which entries there are; none of their memory
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
 print(node.store(key_of(0), 3).target, node.store(key_of(1), 1).target, node.in_memory(), node.on_disk())
 print(node.pools[0]._tiers.tally["dram"], node.pools[0]._tiers.tally["ssd"])
@@ -200,7 +213,7 @@ BUSY = """
 import random, sys
 from pathlib import Path
 from sestina.kvpool.config import LocalKvPoolConfig
-from sestina.kvpool.local import LocalPool
+from sestina.kvpool.local import READY_BYTES, LocalPool
 from tests.unit.kvpool.test_local import ONE, cells_of, content, key_of, read_entry, PAGE_BYTES
 root, seed = Path(sys.argv[1]), int(sys.argv[2])
 config = LocalKvPoolConfig(kind="local", move="cheaper", dram_bytes=4 * ONE, ssd_bytes=5 * ONE, ssd_dir=root / "disk")

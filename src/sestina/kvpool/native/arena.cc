@@ -83,10 +83,12 @@ bool Arena::reaches(const uint32_t* blocks, size_t count) {
   return static_cast<uint64_t>(found.st_size) >= end_of(blocks, count);
 }
 
-int Arena::reach(const std::vector<uint32_t>& blocks) {
+int Arena::make_ready(uint64_t num_bytes) { return reach(std::min(num_bytes, num_bytes_)); }
+
+int Arena::reach(uint64_t end) {
   struct stat found;
   if (fstat(pages_, &found)) return errno;
-  const uint64_t size = static_cast<uint64_t>(found.st_size), end = end_of(blocks.data(), blocks.size());
+  const uint64_t size = static_cast<uint64_t>(found.st_size);
   if (end > size) {
     const uint64_t ahead = std::min((end + kExtent - 1) / kExtent * kExtent, num_bytes_);
     const off_t from = found.st_size;

@@ -34,6 +34,9 @@ class Arena {
 
   Index index;
 
+  // Has the file reach to so many bytes, within its limit, and maps all of it; returns an errno, or 0. Needs no lock.
+  int make_ready(uint64_t num_bytes);
+
   // Copies pages to the blocks of an entry that was reserved, and notes their checksums; returns an errno, or 0.
   int write(uint32_t number, const Cells& cells, const std::vector<int64_t>& pages);
 
@@ -45,8 +48,9 @@ class Arena {
   // Whether the file reaches to the end of these blocks.
   bool reaches(const uint32_t* blocks, size_t count);
 
-  // Sees to it that it does; returns an errno, or 0.
-  int reach(const std::vector<uint32_t>& blocks);
+  // Sees to it that it does, or reaches to some byte; returns an errno, or 0.
+  int reach(const std::vector<uint32_t>& blocks) { return reach(end_of(blocks.data(), blocks.size())); }
+  int reach(uint64_t end);
 
   // Maps what the file has grown by at once, and not page by page when they are touched.
   void map_until(uint64_t end);

@@ -105,6 +105,7 @@ PYBIND11_MODULE(_native, m) {
   py::class_<Arena>(m, "Arena")
       .def(py::init<const std::string&, const std::string&, uint64_t, uint64_t>())
       .def_property_readonly("page_bytes", [](const Arena& self) { return self.index.page_bytes(); })
+      .def("make_ready", &Arena::make_ready, py::call_guard<py::gil_scoped_release>())
       .def("reserve", [](Arena& self, int64_t version, int64_t group, int64_t sample,
                          uint32_t num_pages) { return self.index.reserve({version, group, sample}, num_pages); })
       .def("write",

@@ -29,8 +29,8 @@ from sestina.rollout.kv_near import NearMoves
 from sestina.rollout.pages import PAGE_TOKENS, pages_for
 from sestina.rollout.qwen2 import Qwen2
 
-GOES_ON: tuple[Finish, ...] = ("chunk", "turn")
-"""Of chunks whose requests come back: their keys and values are kept."""
+_GOES_ON: tuple[Finish, ...] = ("chunk", "turn")
+"""Of chunks whose requests come back."""
 
 LOOK_S: Seconds = 0.002
 """How long an engine with nothing else to do waits for the thread before it looks at its messages again."""
@@ -216,6 +216,11 @@ class KvMoves:
             if self._cost is not None and self._cost.promotes(num_bytes):
                 self._pool.promote(name)
                 return  # others at the next forecast: what a chunk waits for is done before
+
+
+def keeps(job: Job, finish: Finish) -> bool:
+    """Whether a chunk's keys and values are kept: its request comes back, and no older weights have computed any."""
+    return finish in _GOES_ON and not job.kept_kv
 
 
 def _leave(job: Job) -> None:

@@ -28,7 +28,7 @@ from sestina.rollout.engine import Clock, Interruption, check_chunk
 from sestina.rollout.forced import hold_to
 from sestina.rollout.fused import Common
 from sestina.rollout.job import Job
-from sestina.rollout.kv_moves import GOES_ON, KvMoves
+from sestina.rollout.kv_moves import KvMoves, keeps
 from sestina.rollout.ops import Ops, StepInputs, step_inputs
 from sestina.rollout.ops_native import NativeOps
 from sestina.rollout.ops_torch import TorchOps
@@ -223,9 +223,9 @@ class TorchEngine:
             del self._jobs[job.request.id]
             if self._speculator:
                 self._speculator.leave(job, finish)
-            if self._kv and finish in GOES_ON:
+            if self._kv and keeps(job, finish):
                 self._kv.store(job, finish)
-        return [(job, finish) for job, finish in ended if self._kv is None or finish not in GOES_ON]
+        return [(job, finish) for job, finish in ended if self._kv is None or not keeps(job, finish)]
 
     def _num_cached(self, job: Job) -> int:
         """Return how many tokens of a chunk are in pages."""

@@ -197,6 +197,24 @@ def test_what_was_fetched_for_older_weights_is_computed_again(
     assert second._kv._pool._tiers.tally["dram"] == 0
 
 
+def test_what_older_weights_have_computed_in_part_is_not_kept_for_others(join, shape):
+    request = make_requests(shape, groups=1, samples=1, max_new_tokens=100)[0]
+    first, second = (join(stop_token=-1, interruption="keep_kv") for _ in range(2))
+    first.submit(dataclasses.replace(request, max_tokens=40))
+    for _ in range(20):
+        first.step()
+    other = lively_weights(shape, seed=9)
+    for engine in (first, second):
+        engine.load_weights(1, other)
+    before = finish(first, [])[request.id]
+    assert before.kept_kv
+    assert not in_memory(first)
+    after = finish(second, [resumed(request, before)])[request.id]
+    fresh = finish(make_engine(shape, other, stop_token=-1), [resumed(request, before)])[request.id]
+    assert np.array_equal(after.tokens, fresh.tokens)
+    assert after.kv.source == "absent"
+
+
 def test_an_entry_that_is_dear_to_move_is_left_and_gone(tmp_path, join, shape):
     request = make_requests(shape, groups=1, samples=1, max_new_tokens=100)[0]
     first, second = join(stop_token=-1), join(stop_token=-1)

@@ -56,7 +56,7 @@ def _taken(ranks: int, turns: int, say: Say) -> dict[str, tuple[Seconds, Seconds
         for kind in [*found] * turns:
             run_dir = RUNS / f"{kind}-{ranks}-{scheduler}"
             _run(kind, run_dir, ranks, changes, say)
-            if _tokens(run_dir) != tokens:
+            if not tokens or _tokens(run_dir) != tokens:
                 raise RunError(f"{run_dir} has other tokens than {recording}")
             found[kind].append(_makespan(run_dir))
         taken[scheduler] = statistics.fmean(found["train"]), statistics.fmean(found["simulate"])

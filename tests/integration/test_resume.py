@@ -4,10 +4,11 @@ import os
 import re
 import signal
 
+import pyarrow.compute as pc
 import pytest
 
 from sestina.telemetry.journal import read_journal
-from sestina.telemetry.traces import read_requests
+from sestina.telemetry.traces import read_chunks, read_requests
 from tests.integration.worlds import SLOWLY, finish, halfway, pid_of, slowed, small_model, train, training, wait_for
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
@@ -73,6 +74,9 @@ def test_a_stop_in_the_middle_of_a_rollout_loses_no_token(tmp_path, model, strai
     assert again.metric("rollout/restored_tokens") == [0, 0, kept, 0]
     [offered] = [entry.event for entry in last_segment(run) if getattr(entry.event, "begun", ())]
     assert sum(begun.generated_tokens for begun in offered.begun) == kept
+    restored = read_chunks(run.dir).filter(pc.field("restored"))
+    assert set(restored["step"].to_pylist()) == {3}
+    assert sum(restored["tokens"].to_pylist()) == kept
     assert not (run.dir / "unfinished.msgpack").exists()
     assert_equal_runs(again, straight)
 

@@ -124,10 +124,10 @@ def keep(sample: Sample) -> KeptSample:
 
 
 def moved(sample: KeptSample, by_s: Seconds) -> KeptSample:
-    """Return it with all its instants so much later."""
+    """Return it as this start has it: all its instants so much later, its chunks another start's."""
 
     def move(row: ChunkRow) -> ChunkRow:
-        return dataclasses.replace(row, **{name: getattr(row, name) + by_s for name in _INSTANTS})
+        return dataclasses.replace(row, restored=True, **{name: getattr(row, name) + by_s for name in _INSTANTS})
 
     return dataclasses.replace(
         sample,

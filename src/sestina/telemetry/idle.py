@@ -74,8 +74,8 @@ def idle_of(requests: Sequence[RequestRow], chunks: Sequence[ChunkRow], *, num_i
     The step begins when its batch is offered. Raises AssertionError when the parts are not the whole.
     """
     trained = [row for row in requests if not row.evaluation]
-    begin_s = _begin_s(trained, spans)
-    here = [row for row in chunks if row.dispatched_s >= begin_s]  # the others ran before a stop, on whatever there was
+    here = [row for row in chunks if not row.restored]  # the others ran on whatever instances there were
+    begin_s = _begin_s(trained, [row for row in chunks if row.restored], spans)
     prompts = {(row.group, row.sample): row.prompt_tokens for row in requests}
     sweep = Sweep(num_instances, spans.ends_s)
     changes = (*_of_requests(trained, begin_s, spans), *_of_chunks(here, trained, prompts, begin_s, spans))
@@ -90,10 +90,11 @@ def idle_of(requests: Sequence[RequestRow], chunks: Sequence[ChunkRow], *, num_i
     return Idle(area_s=area_s, useful_s=useful_s, lost_s=sweep.lost_s)
 
 
-def _begin_s(trained: Sequence[RequestRow], spans: Spans) -> Seconds:
+def _begin_s(trained: Sequence[RequestRow], restored: Sequence[ChunkRow], spans: Spans) -> Seconds:
     """Return when the batch was offered; responses that an earlier start began, maybe all, were offered before."""
     ends_s = max(max(row.finished_s, row.rewarded_s) for row in trained)
-    return max(ends_s - spans.rollout_s, *(row.offered_s for row in trained))
+    before_s = [*(row.offered_s for row in trained), *(row.finished_s for row in restored)]
+    return max(ends_s - spans.rollout_s, *before_s)
 
 
 def _of_requests(trained: Sequence[RequestRow], begin_s: Seconds, spans: Spans) -> Iterator[tuple[Seconds, Change]]:

@@ -4,7 +4,7 @@ All instants are seconds on the controller's monotonic clock.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from types import NoneType
 from typing import TypeAlias, get_args, get_type_hints
@@ -84,6 +84,8 @@ class ChunkRow:
     kv_evicted: int = 0
     kv_s: Seconds = 0.0
     """As in `KvTraffic`; `kv_s` is a span."""
+    restored: bool = False
+    """Ran in an earlier start of the run, on an instance of that one; instants are as if it had ended as this began."""
 
 
 Row: TypeAlias = RequestRow | ChunkRow
@@ -150,10 +152,20 @@ def _read(folder: Path, kind: type[Row]) -> pa.Table:
             table = pq.ParquetFile(path).read()
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{path}: not a Parquet file: {error}") from None
+        table = _with_later_columns(table, kind, schema)
         if not table.schema.equals(schema):
             raise DataError(f"{path}: columns must be those of {kind.__name__}; {_differences(table.schema, schema)}")
         tables.append(table)
     return pa.concat_tables(tables)
+
+
+def _with_later_columns(table: pa.Table, kind: type[Row], schema: pa.Schema) -> pa.Table:
+    """Return it with the columns that have a default and were not yet there when it was written."""
+    for place, field in enumerate(fields(kind)):
+        if field.default is not MISSING and field.name not in table.column_names:
+            column = pa.repeat(pa.scalar(field.default, schema.field(place).type), len(table))
+            table = table.add_column(min(place, table.num_columns), schema.field(place), column)
+    return table
 
 
 def _differences(found: pa.Schema, wanted: pa.Schema) -> str:

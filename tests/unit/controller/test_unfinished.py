@@ -81,6 +81,9 @@ def test_the_time_between_is_left_out(tmp_path, left):
     assert after.offered_s - 1000.0 == before.offered_s - 20.0
     assert after.rewarded_s - 1000.0 == before.rewarded_s - 20.0
     assert [row.finished_s - 980.0 for row in after.chunks] == [row.finished_s for row in before.chunks]
+    assert [(row.restored, earlier.restored) for row, earlier in zip(after.chunks, before.chunks, strict=True)] == [
+        (True, False)
+    ] * 2
     assert after.row().num_chunks == 2
 
 

@@ -84,7 +84,7 @@ def test_what_is_computed_again_is_lost_by_its_share_of_the_tokens():
 
 
 def test_what_an_earlier_start_of_the_run_has_done_is_none_of_this_step():
-    before = chunk(0, 7, -30, -30, -20, finish="abort")
+    before = chunk(0, 7, -30, -30, -20, finish="abort", restored=True)
     after = chunk(0, 0, 0, 0, 4, chunk=1)
     row = request([before, after], offered_s=BEGIN_S - 40)
     other = chunk(1, 0, 0, 0, 4)
@@ -102,7 +102,9 @@ def test_metrics_name_every_cause():
 
 
 instants = st.floats(-5, 40, allow_nan=False)
-parts = st.tuples(st.integers(0, 2), instants, instants, instants, st.integers(0, 50), st.integers(0, 50))
+parts = st.tuples(
+    st.integers(0, 2), instants, instants, instants, st.integers(0, 50), st.integers(0, 50), st.booleans()
+)
 
 
 @given(
@@ -116,9 +118,9 @@ def test_the_parts_are_the_whole(responses, phases, step_s, num_evaluated):
     requests, chunks = [], []
     for group, rows in enumerate(responses):
         made = []
-        for index, (instance, one, two, three, tokens, prefilled) in enumerate(rows):
-            times = sorted((one, two, three))
-            made.append(chunk(group, instance, *times, chunk=index, tokens=tokens, prefilled_tokens=prefilled))
+        for index, (instance, one, two, three, tokens, prefilled, restored) in enumerate(rows):
+            times, amounts = sorted((one, two, three)), {"tokens": tokens, "prefilled_tokens": prefilled}
+            made.append(chunk(group, instance, *times, chunk=index, restored=restored, **amounts))
         chunks += made
         evaluated = 0 < group <= num_evaluated
         requests.append(request(made, evaluation=evaluated, offered_s=BEGIN_S + (step_s / 2 if evaluated else 0)))
@@ -149,8 +151,8 @@ def test_what_ran_before_a_stop_is_no_part_of_the_step_though_every_response_was
     """Offered by the earlier start, partly on an instance that there no longer is."""
     before = {"offered_s": BEGIN_S - 30}
     rows = [
-        [chunk(0, 2, -20, -20, -1), chunk(0, 0, 0, 0, 8, chunk=1)],
-        [chunk(1, 1, -20, -19, 0.001), chunk(1, 1, 0.002, 0.002, 10, chunk=1)],
+        [chunk(0, 2, -20, -20, -1, restored=True), chunk(0, 0, 0, 0, 8, chunk=1)],
+        [chunk(1, 1, -20, -19, 0.001, restored=True), chunk(1, 1, 0.002, 0.002, 10, chunk=1)],
     ]
     found = idle_of(
         [request(chunks, **before) for chunks in rows],
@@ -160,3 +162,16 @@ def test_what_ran_before_a_stop_is_no_part_of_the_step_though_every_response_was
     )
     assert found.area_s == 20
     assert found.lost_s["last_request"] == pytest.approx(2)
+
+
+def test_what_ran_just_before_a_stop_is_no_part_of_a_step_that_has_nothing_left_to_roll_out():
+    """All was finished, on instances that there no longer are, within less than what the step takes to see that."""
+    rows = [[chunk(group, 2 + group, -0.02, -0.02, -0.01 * group, restored=True)] for group in range(2)]
+    found = idle_of(
+        [request(chunks, offered_s=BEGIN_S - 30) for chunks in rows],
+        [row for chunks in rows for row in chunks],
+        num_instances=2,
+        spans=Spans(step_s=3.0, rollout_s=1.0, train_s=2.0),
+    )
+    assert found.useful_s == 0
+    assert {cause: span for cause, span in found.lost_s.items() if span} == {"reward": 2.0, "train": 4.0}

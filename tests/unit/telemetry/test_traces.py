@@ -100,6 +100,14 @@ def test_a_file_that_is_no_trace_is_named(tmp_path, rows):
         read_chunks(tmp_path)
 
 
+def test_a_file_of_before_a_column_has_its_default(tmp_path, rows):
+    write_step(tmp_path, 9, *rows[9])
+    written = read_chunks(tmp_path)
+    path = tmp_path / "traces" / "chunks" / "step_000009.parquet"
+    pq.write_table(written.drop_columns(["kv_source", "restored"]), path)
+    assert read_chunks(tmp_path).equals(written)
+
+
 def test_a_directory_named_like_a_partition_adds_no_column(tmp_path, rows):
     run_dir = tmp_path / "lr=1"
     write_step(run_dir, 9, *rows[9])

@@ -1,5 +1,7 @@
 """One response on its way: what has come of it so far, and the rows it leaves in the traces."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -7,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sestina.controller.observation import Observation, woven
-from sestina.core.ids import EVAL_GROUPS, RequestId
+from sestina.core.ids import EVAL_GROUPS, GroupId, RequestId
 from sestina.core.records import NO_TURN, ChunkRequest, ChunkResult, VersionSpan
 from sestina.core.units import InstanceId, LogprobArray, Seconds, TokenArray, Version
 from sestina.data.prompt import Prompt
 from sestina.policies.events import Dispatch
 from sestina.rewards.outcome import Outcome
+from sestina.telemetry.beginnings import ALONE, Beginning, beginnings_of
 from sestina.telemetry.traces import ChunkRow, RequestRow
 
 VersionArray: TypeAlias = npt.NDArray[np.int32]
@@ -209,8 +212,8 @@ class Sample:
         self.step = step
         self.chunks = [replace(chunk, step=step) for chunk in self.chunks]
 
-    def row(self) -> RequestRow:
-        """Return the finished request as the traces want it."""
+    def row(self, beginning: Beginning = ALONE) -> RequestRow:
+        """Return the finished request as the traces want it; `beginning`: its own among its siblings'."""
         assert self.outcome is not None, f"request {self.id} has no outcome yet"
         failed = self.outcome.kind != "ok"
         return RequestRow(
@@ -235,4 +238,18 @@ class Sample:
             preemptions=sum(part.preemptions for part in self.parts),
             prefilled_tokens=sum(part.prefilled_tokens for part in self.parts),
             cached_tokens=sum(part.cached_tokens for part in self.parts),
+            **beginning._asdict(),
         )
+
+
+def rows_of(samples: Sequence[Sample]) -> list[RequestRow]:
+    """Return finished requests as the traces want them, in their order; siblings among them are compared."""
+    groups: dict[GroupId, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        groups[sample.id.group].append(sample)
+    beginnings = {
+        sample.id: beginning
+        for siblings in groups.values()
+        for sample, beginning in zip(siblings, beginnings_of([each.tokens for each in siblings]), strict=True)
+    }
+    return [sample.row(beginnings[sample.id]) for sample in samples]

@@ -18,7 +18,7 @@ from sestina.controller.pipeline import Pipeline
 from sestina.controller.progress import Progress
 from sestina.controller.ranks import Ranks
 from sestina.controller.run_dir import HISTORY
-from sestina.controller.sample import Sample
+from sestina.controller.sample import Sample, rows_of
 from sestina.controller.setup import start_instances, start_trainer
 from sestina.controller.source import BatchSource
 from sestina.controller.start import Start
@@ -182,7 +182,7 @@ class Session:
 
     def log(self, metrics: dict[str, float]) -> None:
         """Record a step: metrics, traces, its line; before the first step there is only an evaluation to record."""
-        requests = [sample.row() for sample in self._finished]
+        requests = rows_of(self._finished)
         chunks = [chunk for sample in self._finished for chunk in sample.chunks]
         if "rollout/raw_reward" in metrics:
             metrics["perf/step_s"] = time.monotonic() - self._step_began_s

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from sestina.core.ids import RequestId
 from sestina.core.records import KvSource, VersionSpan
 from sestina.core.units import Seconds, Version
+from sestina.simulator.siblings import Siblings
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -17,11 +18,15 @@ class Chunk:
     """Of earlier chunks."""
     tokens: int
     """That it will produce."""
+    budget_tokens: int
+    """That it might have produced."""
     done: bool
     """The response is complete with it."""
     class_number: int
     """Of its acceptance."""
     submitted_s: Seconds
+    siblings: Siblings | None = None
+    """With what the responses of its group begin; None: nothing that any two have in common is known."""
     started_s: Seconds | None = None
     finished_s: Seconds = 0.0
     produced: float = 0.0
@@ -59,6 +64,11 @@ class Chunk:
     def own_tokens(self) -> float:
         """Tokens of the response whose keys and values it has, as of when it entered its class."""
         return self.generated_tokens + self.produced
+
+    @property
+    def end_tokens(self) -> int:
+        """Tokens of the response that it will have."""
+        return self.generated_tokens + self.tokens
 
     @property
     def context_tokens(self) -> float:

@@ -37,6 +37,7 @@ class SimulatedOffer:
                 reward_s=reward_s,
                 offered_s=now,
                 least_version=self.version,
+                siblings=group.siblings,
             )
             for number, group in self.groups
             for sample, (length, reward_s) in enumerate(zip(group.lengths, group.rewards_s, strict=True))

@@ -15,40 +15,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sestina.core.errors import RunError
-from sestina.core.ids import GroupId, RequestId
+from sestina.core.ids import RequestId
 from sestina.core.units import InstanceId, Seconds, Version
+from sestina.policies.events import KvReport
 from sestina.rollout.batcher import WATERMARK
 from sestina.simulator.acceptance import Drafting
 from sestina.simulator.chunk import Chunk
 from sestina.simulator.cost.span import StepLines
 from sestina.simulator.cost.step import EngineCost
-from sestina.simulator.prefixes import IdlePrefixes
 from sestina.simulator.progress import Progress
+from sestina.simulator.residents import FluidLimits, Residents
 from sestina.simulator.resume import Resume
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FluidLimits:
-    """What an instance can hold."""
-
-    kv_capacity_tokens: int
-    max_running: int
-    page_tokens: int = 1
-    """Of the pages in which keys and values are held; 1: as if there were none."""
-
-    @property
-    def unused_tokens(self) -> float:
-        """Return what a request leaves unused of its last page, in the mean."""
-        return (self.page_tokens - 1) / 2
-
-    @property
-    def room_tokens(self) -> float:
-        """Return what requests may come to hold as they are counted: the last one to go on may fill its last page."""
-        return self.kv_capacity_tokens + self.unused_tokens
-
-    def shared(self, prompt_tokens: int) -> int:
-        """Return how much of a prompt the responses of a group hold together: its whole pages."""
-        return prompt_tokens // self.page_tokens * self.page_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +73,6 @@ class FluidInstance:
     ) -> None:
         self.id = instance
         self.limits = limits
-        self.held_tokens = 0.0
-        """Keys and values of those that run; a group's prompt counts once."""
         self.peak_tokens = 0.0
         """The most that it has held."""
         self.version: Version = 0
@@ -109,12 +84,12 @@ class FluidInstance:
         self._waiting: deque[Chunk] = deque()
         self._running: dict[RequestId, Chunk] = {}
         """In order of admission."""
-        self._members: dict[GroupId, int] = {}
-        """Requests that run, by group."""
+        self._bound_tokens = 0
+        """What all chunks that are here can come to hold, each by itself."""
         self._read_tokens = 0.0
         """Contexts of all that run, prompts counted for each."""
         self._progress = Progress(drafting)
-        self._prefixes = IdlePrefixes()
+        self._residents = Residents(limits, self._progress.own_tokens)
         self._segment: _Segment | None = None
         self._gave_way = False
         """Whether the step that begins at the boundary has cost a request its room: it does not come back before it."""
@@ -130,6 +105,22 @@ class FluidInstance:
         return self._idle_s + (0.0 if self._running else max(0.0, now - self._at_s))
 
     @property
+    def held_tokens(self) -> float:
+        """Keys and values of those that run; what several have in common counts once."""
+        return self._residents.held_tokens
+
+    def kv(self) -> KvReport:
+        """Return what the planner is told with chunks that have ended, as the embedded engine counts it."""
+        return KvReport(
+            peak_tokens=self._bound_tokens - self._residents.shared_tokens,
+            capacity_tokens=self.limits.kv_capacity_tokens,
+        )
+
+    def _bound(self, chunk: Chunk) -> int:
+        page, most = self.limits.page_tokens, chunk.prompt_tokens + chunk.generated_tokens + chunk.budget_tokens
+        return -(-most // page) * page
+
+    @property
     def num_running(self) -> int:
         """Requests that decode."""
         return len(self._running)
@@ -137,6 +128,7 @@ class FluidInstance:
     def submit(self, chunk: Chunk) -> None:
         """A chunk lies at the door; `settle` lets it in."""
         self._waiting.append(chunk)
+        self._bound_tokens += self._bound(chunk)
 
     def reclass(self, chunk: Chunk, number: int) -> None:
         """A chunk that runs here is of another class from the next boundary on; `settle` does it."""
@@ -148,6 +140,7 @@ class FluidInstance:
             self._cuts.append(chunk)
             return True
         self._waiting.remove(chunk)
+        self._bound_tokens -= self._bound(chunk)
         return False
 
     def update(self, version: Version, takes_s: Seconds) -> None:
@@ -190,12 +183,12 @@ class FluidInstance:
         ended = self._progress.ended()
         for chunk in ended:
             self._leave(chunk)
+            self._bound_tokens -= self._bound(chunk)
             chunk.produced = chunk.tokens
             chunk.turn(chunk.version, kept_kv=chunk.kept_kv)
             chunk.finished_s = self._at_s
-            if not chunk.done and not chunk.kept_kv:
-                self._prefixes.release(chunk.request, int(chunk.own_tokens))
-        self._prefixes.shrink(self.limits.room_tokens - self.held_tokens)
+            self._residents.release(chunk, complete=chunk.done)
+        self._residents.shrink()
         return ended
 
     @property
@@ -251,7 +244,7 @@ class FluidInstance:
         if kept:
             for chunk in self._running.values():
                 self._progress.join(chunk)
-        self._prefixes.forget()
+        self._residents.forget()
 
     def _run(self, segment: _Segment, steps: int) -> None:
         if not steps:
@@ -262,10 +255,9 @@ class FluidInstance:
         self._at_s = segment.ends_s if last else self._at_s + span_s
         self._progress.advance(steps, segment.length)
         grown = steps * segment.growth
-        self.held_tokens += grown
         self._read_tokens += grown
+        self._residents.grow(grown)
         self.peak_tokens = max(self.peak_tokens, self.held_tokens)
-        self._prefixes.shrink(self.limits.room_tokens - self.held_tokens)
 
     def _plan(self) -> _Segment | None:
         """Find the next event: a chunk ends, or room does; makes room for one step at least."""
@@ -273,7 +265,7 @@ class FluidInstance:
             batch = len(self._running)
             length = self._drafting.choose(self._cost, batch, self._read_tokens, self._progress.counts)
             growth = self._progress.growth(length)
-            room = self.limits.room_tokens - self.held_tokens
+            room = self._residents.room_tokens
             if growth <= room:
                 steps = min(int(room // growth), self._progress.steps_to_end(length))
                 lines = self._cost.lines(batch, self._drafting.drafts(length, self._progress.counts))
@@ -292,15 +284,8 @@ class FluidInstance:
         drains = self._weights is not None and self._on_update.drains
         if len(self._running) >= self.limits.max_running or (drains and chunk.started_s is None):
             return False
-        shared = 0 if chunk.request.group in self._members else self.limits.shared(chunk.prompt_tokens)
-        wanted = self._own(chunk) + shared
-        room = self.limits.room_tokens - self.held_tokens
-        return wanted + (self._watermark if self._running else 0) <= room
-
-    def _own(self, chunk: Chunk) -> float:
-        """Return what a request that runs holds for itself."""
-        rest = chunk.prompt_tokens - self.limits.shared(chunk.prompt_tokens)
-        return rest + chunk.own_tokens + self.limits.unused_tokens
+        kept_free = self._watermark if self._running else 0
+        return self._residents.wanted(chunk) + kept_free <= self._residents.room_tokens
 
     def _admit(self) -> None:
         if not (self._waiting and self._fits(self._waiting[0])):
@@ -312,17 +297,12 @@ class FluidInstance:
 
     def _enter(self, chunk: Chunk) -> int:
         """Take a waiting request in; returns the tokens that it computes."""
-        group, own, before = chunk.request.group, self._own(chunk), chunk.prefilled_tokens
-        members = self._members.get(group, 0)
-        self._members[group] = members + 1
-        prompt = chunk.prompt_tokens if members else self._prefixes.take(group)
-        cached = self._prefixes.take(chunk.request)
-        self.held_tokens += own + (0 if members else self.limits.shared(chunk.prompt_tokens))
-        self._prefixes.shrink(self.limits.room_tokens - self.held_tokens)
+        before = chunk.prefilled_tokens
+        prompt, own = self._residents.enter(chunk)
         chunk.started_s = self._at_s if chunk.started_s is None else chunk.started_s
         if chunk.version != self.version or chunk.kept_kv:
             chunk.turn(self.version, kept_kv=False)
-        self._at_s += self._resume.resume(chunk, self.id, prompt=prompt, own=cached, cost=self._cost)
+        self._at_s += self._resume.resume(chunk, self.id, prompt=prompt, own=own, cost=self._cost)
         self._read_tokens += chunk.context_tokens
         self._running[chunk.request] = chunk
         self._progress.join(chunk)
@@ -332,26 +312,18 @@ class FluidInstance:
         """Take a running request out; its tokens so far are `own_tokens`."""
         self._progress.leave(chunk)
         del self._running[chunk.request]
-        group = chunk.request.group
-        self._members[group] -= 1
+        self._residents.leave(chunk)
         self._read_tokens -= chunk.context_tokens
-        self.held_tokens -= self._own(chunk)
-        if not self._members[group]:
-            del self._members[group]
-            self.held_tokens -= self.limits.shared(chunk.prompt_tokens)
-            if not chunk.kept_kv:
-                self._prefixes.release(group, chunk.prompt_tokens)
         if not self._running:
-            self.held_tokens = self._read_tokens = 0.0  # what rounding has left
+            self._read_tokens = 0.0  # what rounding has left
 
     def _preempt(self) -> None:
         self._gave_way = True
         chunk = self._running[next(reversed(self._running))]
         self._send_back(chunk)
         chunk.preemptions += 1
-        if not chunk.kept_kv:
-            self._prefixes.release(chunk.request, int(chunk.own_tokens))
-        self._prefixes.shrink(self.limits.room_tokens - self.held_tokens)
+        self._residents.release(chunk)
+        self._residents.shrink()
 
     def _send_back(self, chunk: Chunk) -> None:
         """A running chunk waits in front, with its whole tokens."""

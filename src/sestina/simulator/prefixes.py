@@ -28,6 +28,10 @@ class IdlePrefixes:
         self.total -= tokens
         return tokens
 
+    def tokens_of(self, owner: Owner) -> int:
+        """Return the tokens that are there for an owner."""
+        return self._tokens.get(owner, 0)
+
     def forget(self) -> None:
         """Weights have changed: nothing that is there serves anybody."""
         self._tokens.clear()

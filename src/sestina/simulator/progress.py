@@ -76,6 +76,12 @@ class Progress:
         chunk.ticket = 0
         self.counts[number] -= 1
 
+    def own_tokens(self, chunk: Chunk) -> float:
+        """Return the tokens of the response that a chunk has by now."""
+        if not chunk.ticket:
+            return chunk.own_tokens
+        return chunk.own_tokens + self._got[chunk.running_class] - chunk.joined_at
+
     def reclass(self, chunk: Chunk, number: int) -> None:
         """A chunk is of another class; one that waits is from its admission on."""
         chunk.class_number = number

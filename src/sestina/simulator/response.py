@@ -7,6 +7,7 @@ from sestina.core.records import VersionSpan
 from sestina.core.units import InstanceId, Seconds, Version
 from sestina.policies.events import Dispatch
 from sestina.simulator.chunk import Chunk
+from sestina.simulator.siblings import Siblings
 from sestina.telemetry.traces import ChunkRow, RequestRow
 
 
@@ -23,6 +24,8 @@ class Response:
     limit: int
     reward_s: Seconds
     offered_s: Seconds
+    siblings: Siblings | None = None
+    """As of its group in the workload."""
     least_version: Version | None = None
     """Weights that draw it, or newer ones; None: those that are there."""
     generated_tokens: int = 0
@@ -62,9 +65,11 @@ class Response:
             prompt_tokens=self.prompt_tokens,
             generated_tokens=self.generated_tokens,
             tokens=tokens,
+            budget_tokens=dispatch.max_tokens,
             done=self.generated_tokens + tokens == self.length,
             class_number=class_number,
             submitted_s=now,
+            siblings=self.siblings,
         )
         self.dispatched = dispatch, chunk, now
         return chunk
@@ -134,4 +139,9 @@ class Response:
             preemptions=sum(row.preemptions for row in self.chunks),
             prefilled_tokens=sum(row.prefilled_tokens for row in self.chunks),
             cached_tokens=sum(row.cached_tokens for row in self.chunks),
+            **self._beginning,
         )
+
+    @property
+    def _beginning(self) -> dict[str, int]:
+        return {} if self.siblings is None else self.siblings.beginning(self.id.sample)._asdict()

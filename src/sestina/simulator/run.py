@@ -20,7 +20,7 @@ from sestina.controller.materials import Materials
 from sestina.controller.plan import planner_of
 from sestina.controller.preflight import prepare
 from sestina.controller.run_dir import CONFIG, JOURNAL, SUMMARY, RunDir
-from sestina.controller.sample import Sample
+from sestina.controller.sample import Sample, rows_of
 from sestina.controller.trainer import silence_megatron, trainer_job
 from sestina.core.errors import ConfigError, RunDirError
 from sestina.core.units import InstanceId
@@ -147,7 +147,7 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
         for step, samples, values in _steps(config, sim, driver, feed, trainer):
             metrics.log(step, values | tally_metrics([desk.tally.take() for desk in desks]))
             chunks = [chunk for sample in samples for chunk in sample.chunks]
-            write_step(run_dir.path, step, [sample.row() for sample in samples], chunks)
+            write_step(run_dir.path, step, rows_of(samples), chunks)
             console.print(_line(step, values))
 
 

@@ -243,7 +243,15 @@ class SimulatedDriver:
         self._resume.left(chunk, number)
         if chunk.done:
             self._one_more(chunk.request.group)
-        self._hear(ChunkFinished(request=chunk.request, instance=number, produced_tokens=chunk.tokens, done=chunk.done))
+        self._hear(
+            ChunkFinished(
+                request=chunk.request,
+                instance=number,
+                produced_tokens=chunk.tokens,
+                done=chunk.done,
+                kv=self._instances[number].kv(),
+            )
+        )
 
     def _abort(self, chunk: Chunk, number: InstanceId) -> None:
         instance = self._instances[number]

@@ -16,7 +16,9 @@ from sestina.core.ids import EVAL_GROUPS, GroupId
 from sestina.core.noise import derive
 from sestina.core.units import Seconds
 from sestina.simulator.lengths import correlated_lengths
-from sestina.telemetry.lengths import read_lengths, read_prompt_ids, read_spans
+from sestina.simulator.siblings import Siblings
+from sestina.telemetry.beginnings import Beginning
+from sestina.telemetry.lengths import read_beginnings, read_lengths, read_prompt_ids, read_spans
 
 ASSUMED_SHARE = 4
 """A mean that nobody states is taken to be the longest response over this."""
@@ -36,6 +38,8 @@ class SimulatedGroup:
     lengths: tuple[int, ...]
     rewards_s: tuple[Seconds, ...]
     """What scoring each takes."""
+    siblings: Siblings | None = None
+    """With what its responses begin."""
 
 
 Workload: TypeAlias = Callable[[int], tuple[SimulatedGroup, ...]]
@@ -113,9 +117,11 @@ def _recorded(config: RunConfig, path: Path, reward_s: Seconds) -> Workload:
     table = table.append_column("reward_s", pa.array([reward_s] * len(table)) if spans is None else spans)
     prompts = read_prompt_ids(path)
     table = table.append_column("prompt_id", table["group"].cast(pa.string()) if prompts is None else prompts)
+    for name, column in read_beginnings(path, table["response_tokens"]).items():
+        table = table.append_column(name, column)
     table = table.filter(pc.field("group") < EVAL_GROUPS)
     _check_limits(config, path, table)
-    steps = _by_step(table.to_pylist())
+    steps = _by_step(path, table.to_pylist())
     missing = [step for step in range(1, config.run.steps + 1) if step not in steps]
     if missing:
         raise DataError(
@@ -162,7 +168,7 @@ def _check_limits(config: RunConfig, path: Path, table: pa.Table) -> None:
             raise DataError(f"{path}: {column} reaches {most}; allowed are {limit} ({key})")
 
 
-def _by_step(rows: list[dict[str, Any]]) -> dict[int, tuple[SimulatedGroup, ...]]:
+def _by_step(path: Path, rows: list[dict[str, Any]]) -> dict[int, tuple[SimulatedGroup, ...]]:
     found: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["step"], row["group"], row["sample"])):
         found[int(row["step"]), int(row["group"])].append(row)
@@ -175,6 +181,11 @@ def _by_step(rows: list[dict[str, Any]]) -> dict[int, tuple[SimulatedGroup, ...]
                 prompt_tokens=int(of_group[0]["prompt_tokens"]),
                 lengths=tuple(int(row["response_tokens"]) for row in of_group),
                 rewards_s=tuple(float(row["reward_s"]) for row in of_group),
+                siblings=_siblings(of_group, f"{path}: group {group} of step {step}"),
             )
         )
     return {step: tuple(groups) for step, groups in steps.items()}
+
+
+def _siblings(rows: Sequence[Mapping[str, Any]], where: str) -> Siblings | None:
+    return Siblings.of([Beginning(int(row["text_rank"]), int(row["common_tokens"])) for row in rows], where)

@@ -21,8 +21,9 @@ from sestina.simulator.cost.moves import MoveCost, transfer_s
 from sestina.simulator.cost.roofline import roofline, sharing_of
 from sestina.simulator.cost.step import EngineCost
 from sestina.simulator.cost.training import TrainingCost
-from sestina.simulator.fluid import FluidLimits, OnUpdate
+from sestina.simulator.fluid import OnUpdate
 from sestina.simulator.hardware import assumed_of, gpus_per_node, kv_tokens_of, link_of, moves_of
+from sestina.simulator.residents import FluidLimits
 from sestina.simulator.resume import SimulatedPool
 from sestina.simulator.workload import Workload, workload_of
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sestina.core.errors import DataError
+from sestina.telemetry.beginnings import Beginning
 from sestina.telemetry.traces import read_requests
 
 LEAST = {"step": 0, "group": 0, "sample": 0, "prompt_tokens": 1, "response_tokens": 1}
@@ -67,6 +69,23 @@ def read_prompt_ids(source: Path) -> "pa.ChunkedArray[Any] | None":
         raise DataError(f"{source}: column prompt_id is of type {column.type}; allowed is text")
     _refuse_first(source, column, "prompt_id", lambda value: not value, "text that is not empty")
     return column
+
+
+def read_beginnings(source: Path, response_tokens: "pa.ChunkedArray[Any]") -> dict[str, "pa.ChunkedArray[Any]"]:
+    """Return both columns of `Beginning`, 0 throughout when the recording lacks one; raises DataError as the others."""
+    table = _read(source)
+    if not set(Beginning._fields) <= set(table.column_names):
+        nothing = pa.chunked_array([pa.repeat(0, len(table))])
+        return dict.fromkeys(Beginning._fields, nothing)
+    found = {name: table.column(name) for name in Beginning._fields}
+    for name, column in found.items():
+        _check_numbers(source, column, name, 0)
+    too_many = pc.greater(found["common_tokens"], response_tokens)
+    if pc.any(too_many).as_py():
+        row = pc.index(too_many, value=True).as_py()
+        common, tokens = found["common_tokens"][row], response_tokens[row]
+        raise DataError(f"{source}: row {row + 1}: common_tokens is {common}; allowed are the {tokens} of the response")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

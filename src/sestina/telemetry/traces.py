@@ -46,6 +46,9 @@ class RequestRow:
     preemptions: int
     prefilled_tokens: int
     cached_tokens: int
+    text_rank: int = 0
+    common_tokens: int = 0
+    """As in `Beginning`, among the group's responses of the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 from sestina.core.ids import RequestId
 from sestina.policies.drafting.cost import StepCost
 from sestina.policies.drafting.serving import ServingCost
+from sestina.policies.events import KvReport
 from sestina.rollout.batcher import WATERMARK
 from sestina.simulator.acceptance import NO_DRAFTS, Drafting
 from sestina.simulator.chunk import Chunk
 from sestina.simulator.cost.step import EngineCost
-from sestina.simulator.fluid import FluidInstance, FluidLimits, OnUpdate
+from sestina.simulator.fluid import FluidInstance, OnUpdate
+from sestina.simulator.residents import FluidLimits
 from sestina.simulator.resume import Resume
 
 KV_S, SEQUENCE_S = 1e-3, 0.05
@@ -34,6 +36,7 @@ def chunk(group, prompt, tokens, *, sample=0, generated=0, at=0.0):
         prompt_tokens=prompt,
         generated_tokens=generated,
         tokens=tokens,
+        budget_tokens=tokens,
         done=True,
         class_number=0,
         submitted_s=at,
@@ -181,6 +184,24 @@ def test_a_request_holds_whole_pages():
     assert subject.held_tokens == 32 + 2 * (8 + 7.5)
     subject.finish()
     assert subject.held_tokens == 0
+
+
+def test_it_says_what_its_chunks_can_come_to_hold():
+    """Pages of each in whole, waiting ones too; the prompt's whole pages once."""
+    limits = FluidLimits(kv_capacity_tokens=400, max_running=2, page_tokens=16)
+    subject = FluidInstance(0, limits, COST, NO_DRAFTS, Resume(pool=None))
+    assert subject.kv() == KvReport(peak_tokens=0, capacity_tokens=400)
+    for sample in range(3):
+        subject.submit(chunk(7, 40, 10, sample=sample))
+    subject.settle(0.0)
+    assert subject.kv().peak_tokens == 3 * 64 - 32
+    subject.finish()
+    assert subject.kv().peak_tokens == 64
+    waiting = chunk(8, 40, 10)
+    subject.submit(waiting)
+    assert subject.kv().peak_tokens == 2 * 64
+    assert not subject.abort(waiting)
+    assert subject.kv().peak_tokens == 64
 
 
 def test_whole_pages_are_found_again():

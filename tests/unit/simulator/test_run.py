@@ -1,6 +1,6 @@
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -90,6 +90,12 @@ def test_it_leaves_what_a_run_leaves(divided):
     assert len(requests) == 64
     assert Counter(row["instance"] for row in chunks).keys() == {0, 1, 2}
     assert all(row["reward"] is not None for row in requests)
+    ranks = defaultdict(list)
+    for row in requests:
+        ranks[row["group"]].append(row["text_rank"])
+        assert 0 <= row["common_tokens"] <= row["response_tokens"]
+    assert all(sorted(of_group) == list(range(len(of_group))) for of_group in ranks.values())
+    assert any(row["common_tokens"] for row in requests)
 
 
 def test_it_says_what_instances_lost_and_what_their_drafters_counted(simulated, divided):

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -164,6 +165,9 @@ def test_recordings_that_cannot_be_used_are_refused(once, tmp_path):
     at = table.schema.get_field_index("reward_s")
     spans = pa.array([-1.0, *[0.5] * (len(table) - 1)])
     assert "row 1: reward_s is -1.0; allowed is at least 0" in refused(table.set_column(at, "reward_s", spans))
+    table = table.set_column(table.schema.get_field_index("text_rank"), "text_rank", pa.array([1] * len(table)))
+    assert re.search(r"group 0 of step 1: text_rank is \[1, .*\]; allowed are 0 to 15, each once, or", refused(table))
+    table = read_requests(once.dir)
     assert "has no responses of step 3; it is for a run.steps of at most 2" in refused(table, "run.steps=3")
     shorter = ("rollout.max_new_tokens=20000", "rollout.expected_tokens=null")
     assert "response_tokens reaches 40960; allowed are 20000" in refused(table, *shorter)

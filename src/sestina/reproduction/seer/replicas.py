@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sestina.rollout.config import SGLangEngineConfig
 from sestina.simulator.cost.step import EngineCost
-from sestina.simulator.fluid import FluidLimits
+from sestina.simulator.residents import FluidLimits
 from sestina.simulator.world import World
 
 

@@ -19,7 +19,7 @@ from sestina.models.shape import read_shape
 from sestina.reproduction.seer.published import KIMI, MOONLIGHT, QWEN, Published
 from sestina.reproduction.seer.replicas import by_replica
 from sestina.rollout.memory import instance_memory
-from sestina.simulator.fluid import FluidLimits
+from sestina.simulator.residents import FluidLimits
 from sestina.simulator.world import World, world_of
 
 CONF = Path("conf")

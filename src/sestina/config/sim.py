@@ -59,6 +59,9 @@ class CalibratedConfig:
 
     kind: Literal["calibrated"]
     path: Path
+    pace: Positive = 1.0
+    """What steps take in a run, over what they took when they were measured, one engine alone: rollouts of a recorded
+    run over those of its simulation."""
 
 
 HardwareConfig: TypeAlias = GpuConfig | CalibratedConfig

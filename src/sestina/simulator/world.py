@@ -172,7 +172,7 @@ def _on_gpus(config: RunConfig, sim: SimConfig, gpu: GpuConfig, shape: ShapeConf
 
 
 def _on_measured(config: RunConfig, sim: SimConfig, measured: CalibratedConfig, shape: ShapeConfig) -> World:
-    cost, flops = calibrated(measured.path, config.model.path, config.rollout.engine)
+    cost, flops = calibrated(measured.path, config.model.path, config.rollout.engine, pace=measured.pace)
     nothing = MoveCost(token_bytes=1.0, links={"dram": None, "ssd": None, "network": None})
     return World(
         config=config,

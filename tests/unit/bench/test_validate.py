@@ -7,15 +7,15 @@ from sestina.bench.validate import Compared, figures_of, speculation_of
 from sestina.bench.validate.outturn import errors_of, mean_of, outturn_of, spread_of
 from sestina.bench.validate.picture import draw
 from sestina.bench.validate.settings import SETTINGS, Setting, recording_of
-from sestina.bench.validate.takes import Take, repeated
+from sestina.bench.validate.takes import Take, pace_of, repeated
 from tests.unit.bench.helpers import by_name
 
 PLAIN = Setting(scheduler="divided", instances=2)
 DRAFTED = Setting(scheduler="divided", instances=2, drafts=("self", 4))
 
 
-def take(makespan, drift=1.0):
-    return Take(outturn={"makespan": makespan, "tail share": 0.2}, drift=drift)
+def take(makespan, pace=1.0):
+    return Take(outturn={"makespan": makespan, "tail share": 0.2}, pace=pace)
 
 
 def compared(setting, predicted, *makespans):
@@ -44,6 +44,7 @@ def test_every_value_is_asked_of_and_its_spread_stands_beside_it():
     assert found[f"{name}: makespan, predicted off by"].met
     assert found[f"{name}: makespan, runs apart by"].value == pytest.approx(0.2)
     assert found[f"{name}: tail share, predicted off by"].met is False
+    assert found[f"{name}: steps of a recording's runs, over the calibration's"].value == 1
     assert found["1 settings: tail share, within 0.1"].value == 0
 
 
@@ -56,19 +57,27 @@ def test_verdicts_on_drafts_are_compared_where_there_is_one_without():
     assert not list(speculation_of(pairs[1:]))
 
 
-def test_runs_are_repeated_while_the_machine_drifts():
-    drifts = iter([1.5, 1.01, 0.98, 1.3, 1.02, 9.0])
-    takes = repeated(lambda: take(1.0, next(drifts)), wanted=3, most=6, drift=0.05)
-    assert sorted(each.drift for each in takes) == [0.98, 1.01, 1.02]
-    assert next(drifts) == 9.0
-    drifts = iter([1.5, 1.4, 1.3, 1.2])
-    assert [t.drift for t in repeated(lambda: take(1.0, next(drifts)), wanted=2, most=4, drift=0.05)] == [1.2, 1.3]
+def test_recordings_and_runs_take_turns():
+    turns = []
+
+    def pace(number):
+        turns.append(("recording", number))
+        return 1.0 + number
+
+    def run(number):
+        turns.append(("run", number))
+        return {"makespan": 0.1 * number}
+
+    takes = repeated(pace, run, 3)
+    assert turns == [(kind, number) for number in range(3) for kind in ("recording", "run")]
+    assert [each.pace for each in takes] == [1.0, 2.0, 3.0]
+    assert pace_of(takes) == 2.0
 
 
 def test_nothing_is_predicted_from_itself():
     assert len(SETTINGS) >= 12
     assert len({setting.name for setting in SETTINGS}) == len(SETTINGS)
-    assert not {recording_of(setting.drafts) for setting in SETTINGS} & set(SETTINGS)
+    assert not {recording_of(setting) for setting in SETTINGS} & set(SETTINGS)
 
 
 def test_a_picture_is_drawn(tmp_path):

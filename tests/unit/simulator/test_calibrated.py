@@ -75,6 +75,17 @@ def test_a_measured_engine_is_simulated_without_weights(calibrated, tmp_path):
     assert all(line["perf/rollout_s"] > 0 for line in lines)
 
 
+def test_a_pace_is_of_every_step(calibrated, tmp_path):
+    spans = []
+    for name, pace in (("alone", 1.0), ("run", 1.5)):
+        config = config_of(tmp_path, f"sim.hardware.pace={pace}", f"dir={tmp_path / name}", "sim.reward_s=0")
+        simulate(config, Console(quiet=True))
+        spans.append([line.values["perf/rollout_s"] for line in read_metrics(config.dir)])
+    assert spans[1] == pytest.approx([1.5 * span for span in spans[0]])
+    with pytest.raises(ConfigError, match=r"sim\.hardware\.pace: -1 is not allowed; .*above 0"):
+        config_of(tmp_path, "sim.hardware.pace=-1")
+
+
 def test_a_calibration_of_another_engine_is_refused(calibrated, tmp_path):
     other = dataclasses.replace(calibrated.engine, num_layers=99)
     write_calibration(dataclasses.replace(calibrated, engine=other), tmp_path / "c.json")

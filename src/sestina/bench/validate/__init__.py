@@ -2,7 +2,7 @@
 
 settings.py  what is predicted, and what predictions are made from
 worlds.py    emulated and simulated runs
-takes.py     repetitions, and the machine's own speed beside them
+takes.py     repetitions, and what a recording's own run takes beside each
 outturn.py   makespan, completions, tail share; how far a prediction is off
 picture.py   predicted against measured
 """
@@ -10,7 +10,6 @@ picture.py   predicted against measured
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from sestina.bench.asked import at_least, at_most, stated
@@ -18,15 +17,13 @@ from sestina.bench.turns import Say
 from sestina.bench.validate.outturn import Outturn, errors_of, mean_of, spread_of
 from sestina.bench.validate.picture import draw
 from sestina.bench.validate.settings import SETTINGS, Setting
-from sestina.bench.validate.takes import Reference, Take, repeated
+from sestina.bench.validate.takes import Take, pace_of, repeated
 from sestina.bench.validate.worlds import Worlds
 from sestina.telemetry.measurements import Figure
 
 PICTURE = Path("out/measurements/validate.png")
 WITHIN = 0.1
-TAKES, MOST_TAKES = 3, 5
-DRIFT = 0.05
-"""Of the machine's speed, that a run is repeated for."""
+TAKES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +47,8 @@ class Compared:
 
 def measure(say: Say, settings: Sequence[Setting] = SETTINGS, takes: int = TAKES) -> list[Figure]:
     """Take every figure, and draw; raises RunError when a setting changes the length of a response."""
-    reference = Reference()
-    before_s = reference.seconds()
     worlds = Worlds(say)
-    reference.start_from(before_s, reference.seconds())
-    compared = [_compare(setting, number, worlds, reference, takes, say) for number, setting in enumerate(settings)]
+    compared = [_compare(setting, number, worlds, takes, say) for number, setting in enumerate(settings)]
     say(f"figure: {draw({each.setting.name: (each.predicted, each.measured) for each in compared}, PICTURE)}")
     return [*figures_of(compared), *speculation_of(compared)]
 
@@ -68,8 +62,7 @@ def figures_of(compared: Sequence[Compared]) -> Iterator[Figure]:
         for value, error in errors[name].items():
             yield at_most(f"{name}: {value}, predicted off by", error, "of measured", WITHIN)
             yield stated(f"{name}: {value}, runs apart by", spread[value], "of their mean")
-        drift = max((take.drift for take in each.takes), key=lambda drift: abs(drift - 1))
-        yield stated(f"{name}: machine over what it was at calibration", drift, "x")
+        yield stated(f"{name}: steps of a recording's runs, over the calibration's", pace_of(each.takes), "x")
     for value in compared[0].predicted:
         of_all = [of_setting[value] for of_setting in errors.values()]
         yield stated(f"{len(compared)} settings: {value}, predicted off by, median", statistics.median(of_all), "of it")
@@ -95,10 +88,15 @@ def speculation_of(compared: Sequence[Compared]) -> Iterator[Figure]:
         )
 
 
-def _compare(setting: Setting, number: int, worlds: Worlds, reference: Reference, takes: int, say: Say) -> Compared:
-    predicted = worlds.predicted(setting, f"simulated-{number}")
-    run = partial(worlds.measured, setting, f"emulated-{number}")
-    found = repeated(partial(reference.drifted, run), wanted=takes, most=MOST_TAKES, drift=DRIFT)
+def _compare(setting: Setting, number: int, worlds: Worlds, takes: int, say: Say) -> Compared:
+    def pace(take: int) -> float:
+        return worlds.pace(setting, f"recorded-{number}-{take}")
+
+    def run(take: int) -> Outturn:
+        return worlds.measured(setting, f"emulated-{number}-{take}")
+
+    found = repeated(pace, run, takes)
+    predicted = worlds.predicted(setting, f"simulated-{number}", pace_of(found))
     compared = Compared(setting=setting, predicted=predicted, takes=found)
     say(_line(setting.name, errors_of(predicted, compared.measured), compared))
     return compared
@@ -106,4 +104,4 @@ def _compare(setting: Setting, number: int, worlds: Worlds, reference: Reference
 
 def _line(name: str, errors: Mapping[str, float], compared: Compared) -> str:
     off = ", ".join(f"{value} {error:.1%} ({compared.spread[value]:.1%})" for value, error in errors.items())
-    return f"{name}: off by (runs apart by): {off}; drift {[round(take.drift, 2) for take in compared.takes]}"
+    return f"{name}: off by (runs apart by): {off}; pace {[round(take.pace, 2) for take in compared.takes]}"

@@ -74,6 +74,12 @@ SETTINGS = (
 )
 
 
-def recording_of(drafts: Drafts) -> Setting:
-    """Return what lengths, and what such drafts yield, are taken from."""
-    return Setting(scheduler="divided", instances=2, chunk_tokens=128, drafts=drafts)
+def recording_of(setting: Setting) -> Setting:
+    """Return what a setting is predicted from: a run of whole responses for those, of chunks for all others.
+
+    Such runs say what steps take in a run, where between them more is done the more often chunks end, and what drafts
+    yield, which depends on where siblings are.
+    """
+    if setting.scheduler == "group":
+        return Setting(scheduler="group", instances=4, drafts=setting.drafts)
+    return Setting(scheduler="divided", instances=3, chunk_tokens=128, drafts=setting.drafts)

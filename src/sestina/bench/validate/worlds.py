@@ -8,55 +8,72 @@ from rich.console import Console
 
 from sestina.bench.turns import Say
 from sestina.bench.validate.outturn import Outturn, check_lengths, read_acceptance, read_outturn
-from sestina.bench.validate.settings import BASE, Drafts, Setting, recording_of
+from sestina.bench.validate.settings import BASE, Setting, recording_of
 from sestina.config.run import RunConfig
 from sestina.config.sweep import runs_of
 from sestina.controller.calibrate import calibrate
+from sestina.core.units import Seconds
 from sestina.simulator.run import simulate
 
 CONF = Path("conf")
 RUNS = Path("runs/bench/validate")
+CALIBRATED = recording_of(Setting(scheduler="divided", instances=1))
+"""Of whose configuration the calibration is, and whose lengths all others are held to."""
 
 
 class Worlds:
     """What predictions are made from is taken when it is first wanted; it mutates RUNS alone."""
 
     def __init__(self, say: Say) -> None:
-        self._calibration = calibrate(_config(BASE, recording_of(None), "calibration"), "validate", say)
-        self.recording = self.emulated(recording_of(None), "recording")
-        self._accepted: dict[Drafts, tuple[float, float]] = {}
-
-    def emulated(self, setting: Setting, name: str) -> Path:
-        """Emulate a setting; returns its directory."""
-        return _run(("sim=emulated", "sim.controller=free", *BASE), setting, name)
+        self._calibration = calibrate(_config(BASE, CALIBRATED, "calibration"), "validate", say)
+        self.recording = self._emulated(CALIBRATED, "recording")
+        self._accepted: dict[Setting, tuple[float, float]] = {}
+        """Of recordings, by their settings, what drafts yield and how many are drafted."""
+        self._alone_s: dict[Setting, Seconds] = {}
+        """Their makespans, simulated at the calibration's own pace."""
 
     def measured(self, setting: Setting, name: str) -> Outturn:
         """Emulate a setting; raises RunError when its responses are not the recording's."""
-        run_dir = self.emulated(setting, name)
+        run_dir = self._emulated(setting, name)
         check_lengths(run_dir, self.recording)
         return read_outturn(run_dir)
 
-    def predicted(self, setting: Setting, name: str) -> Outturn:
-        """Simulate a setting, from the calibration and recordings alone."""
+    def predicted(self, setting: Setting, name: str, pace: float) -> Outturn:
+        """Simulate a setting, from the calibration and recordings alone, at a pace."""
+        return self._simulated(setting, name, (*self._yields(recording_of(setting)), f"sim.hardware.pace={pace}"))
+
+    def pace(self, setting: Setting, name: str) -> float:
+        """Emulate a setting's recording once more; returns what it takes, over its simulation's makespan."""
+        recorded = recording_of(setting)
+        if recorded not in self._alone_s:
+            alone = self._simulated(recorded, f"{name}-simulated", self._yields(recorded))
+            self._alone_s[recorded] = alone["makespan"]
+        return self.measured(recorded, name)["makespan"] / self._alone_s[recorded]
+
+    def _emulated(self, setting: Setting, name: str) -> Path:
+        return _run(("sim=emulated", "sim.controller=free", *BASE), setting, name)
+
+    def _simulated(self, setting: Setting, name: str, further: tuple[str, ...]) -> Outturn:
         world = (
             "sim=simulated",
             "sim/hardware=calibrated",
             f"sim.hardware.path={self._calibration}",
             "sim/workload=recorded",
             f"sim.workload.path={self.recording}",
-            *self._acceptance(setting.drafts),
+            *further,
             *BASE,
         )
         return read_outturn(_run(world, setting, name))
 
-    def _acceptance(self, drafts: Drafts) -> tuple[str, ...]:
-        if drafts is None:
+    def _yields(self, recorded: Setting) -> tuple[str, ...]:
+        """Return what a recording says of what drafts yield."""
+        if recorded.drafts is None:
             return ()
-        if drafts not in self._accepted:
-            self._accepted[drafts] = read_acceptance(self.emulated(recording_of(drafts), f"recording-{drafts[0]}"))
-        tokens, drafted = self._accepted[drafts]
+        if recorded not in self._accepted:
+            self._accepted[recorded] = read_acceptance(self._emulated(recorded, f"recording-{len(self._accepted)}"))
+        tokens, drafted = self._accepted[recorded]
         return (
-            f"sim.acceptance.draft_tokens={drafts[1]}",
+            f"sim.acceptance.draft_tokens={recorded.drafts[1]}",
             "sim.acceptance.siblings=[0]",
             f"sim.acceptance.tokens_per_step=[{tokens}]",
             f"sim.acceptance.drafted_per_step=[{drafted}]",

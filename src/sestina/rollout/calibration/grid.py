@@ -16,7 +16,7 @@ SHORTEST_TOKENS = 64
 JOINED_BATCHES, JOINED, TEXTS = (1, 8, 32), (1, 4), (8, 24, 56, 120, 200, 360)
 """Batches that chunks join, so many at once, from texts of so many tokens."""
 
-JOINED_STEPS = 3
+JOINED_STEPS = PAGE_TOKENS
 """Of a chunk that joins: it draws a token in each."""
 
 ROOM_TOKENS = 128

@@ -34,6 +34,9 @@ STEPS = PAGE_TOKENS
 JOINS = 3
 """Times that chunks join, of which a time is the median."""
 
+APART = 8
+"""Steps before chunks join: what is done for them is then as far from the caches as in a rollout."""
+
 
 class Passes:
     """An engine with weights that decodes batches to be timed, on a CPU by processor time."""
@@ -126,12 +129,14 @@ class Passes:
             self._engine.step()
 
     def _join(self, texts: list[TokenArray]) -> Seconds:
-        """Let a chunk for each text come, draw a few tokens and leave; returns what the first and last step take.
+        """Let a chunk for each text come, draw its tokens and leave; returns what the first and last step take.
 
         Raises EngineError when they leave with another step.
         """
         frames = [encode([StartChunk(chunk=_request(self._next_id(), text, JOINED_STEPS))]) for text in texts]
         self.joined = []
+        for _ in range(APART):
+            self._engine.step()
         seconds = self._timed(lambda: self._come(frames), self._meter)
         for _ in range(JOINED_STEPS - 2):
             self.joined += self._engine.step()

@@ -1,26 +1,25 @@
 """Tokens that several requests of an instance hold together, since siblings begin alike.
 
-In the order of their texts each request has at most as much in common with any as with its neighbours, so that what all
-of a group hold is what each holds, less what it has in common with the one before it. That grows while both are still
-in what they begin with; most are soon past it, and are looked at no more.
+Taken one after the other, each request of a group holds what it has, less the most that it has in common with one
+before it. That grows while both are still in what they begin with; most groups are soon past it, and are looked at no
+more.
 """
 
-from bisect import insort
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from sestina.core.ids import GroupId, RequestId
+from sestina.core.ids import GroupId
 from sestina.simulator.chunk import Chunk
+from sestina.simulator.siblings import Siblings
 
 
 @dataclass(slots=True, kw_only=True)
-class _Pair:
-    """A request and the one before it in the order of their texts."""
-
-    before: Chunk
-    chunk: Chunk
+class _Group:
+    siblings: Siblings
+    members: dict[int, Chunk] = field(default_factory=dict[int, Chunk])
+    """By their numbers."""
     tokens: int = 0
-    """Counted of it so far."""
+    """Held together, as counted last."""
 
 
 class Commons:
@@ -31,69 +30,68 @@ class Commons:
         self.tokens = 0
         """Held together: what all hold is less than what each does by so many."""
         self._own_tokens, self._whole = own_tokens, whole
-        self._ordered: dict[GroupId, list[tuple[int, int, Chunk]]] = {}
-        """Rank, number, request."""
-        self._pairs: dict[RequestId, _Pair] = {}
-        self._growing: dict[RequestId, _Pair] = {}
+        self._groups: dict[GroupId, _Group] = {}
+        self._growing: dict[GroupId, _Group] = {}
+        """Those whose members may come to hold more together."""
 
     def enter(self, chunk: Chunk) -> None:
         """A request runs."""
         if chunk.siblings is None:
             return
-        ordered = self._ordered.setdefault(chunk.request.group, [])
-        entry = chunk.siblings.ranks[chunk.request.sample], chunk.request.sample, chunk
-        insort(ordered, entry, key=lambda each: each[:2])
-        self._pair_up(ordered, ordered.index(entry), 2)
+        number = chunk.request.group
+        group = self._groups.setdefault(number, _Group(siblings=chunk.siblings))
+        group.members[chunk.request.sample] = chunk
+        self._growing[number] = group
+        self._count(number, group)
 
     def leave(self, chunk: Chunk) -> None:
         """A request runs no more."""
         if chunk.siblings is None:
             return
-        ordered = self._ordered[chunk.request.group]
-        place = next(index for index, (_, _, other) in enumerate(ordered) if other is chunk)
-        self._part(chunk)
-        del ordered[place]
-        self._pair_up(ordered, place, 1)
-        if not ordered:
-            del self._ordered[chunk.request.group]
+        number = chunk.request.group
+        group = self._groups[number]
+        del group.members[chunk.request.sample]
+        self._growing[number] = group
+        self._count(number, group)
+        if not group.members:
+            del self._groups[number]
 
     def refresh(self) -> None:
         """Count what requests have got in common since."""
-        for request, pair in list(self._growing.items()):
-            self._count(pair)
-            if pair.tokens == self._shared(pair.before, pair.chunk, float("inf")):
-                del self._growing[request]
+        for number, group in list(self._growing.items()):
+            self._count(number, group)
 
     def with_any(self, chunk: Chunk) -> int:
-        """Return how many of a request's own tokens, which does not run, those hold that do."""
-        others = self._ordered.get(chunk.request.group, ())
-        own = chunk.own_tokens
-        return max((self._shared(other, chunk, min(own, self._own_tokens(other))) for _, _, other in others), default=0)
+        """Return how many of a request's own tokens, which does not run, one of those holds that do."""
+        group = self._groups.get(chunk.request.group)
+        if group is None:
+            return 0
+        have = {number: self._own_tokens(other) for number, other in group.members.items()}
+        have[chunk.request.sample] = chunk.own_tokens
+        most, _ = _most(group.siblings, chunk.request.sample, list(group.members), have)
+        return self._paged(chunk.prompt_tokens, most)
 
-    def _pair_up(self, ordered: list[tuple[int, int, Chunk]], first: int, count: int) -> None:
-        for place in range(first, min(first + count, len(ordered))):
-            chunk = ordered[place][2]
-            self._part(chunk)
-            if place:
-                pair = _Pair(before=ordered[place - 1][2], chunk=chunk)
-                self._pairs[chunk.request] = self._growing[chunk.request] = pair
-                self._count(pair)
+    def _count(self, number: GroupId, group: _Group) -> None:
+        have = {number: self._own_tokens(chunk) for number, chunk in group.members.items()}
+        tokens, grows = 0, False
+        before: list[int] = []
+        for sample, chunk in group.members.items():
+            common, at_most = _most(group.siblings, sample, before, have)
+            tokens += self._paged(chunk.prompt_tokens, common)
+            grows |= common < at_most
+            before.append(sample)
+        self.tokens += tokens - group.tokens
+        group.tokens = tokens
+        if not grows:
+            del self._growing[number]
 
-    def _part(self, chunk: Chunk) -> None:
-        pair = self._pairs.pop(chunk.request, None)
-        if pair is not None:
-            self._growing.pop(chunk.request, None)
-            self.tokens -= pair.tokens
+    def _paged(self, prompt_tokens: int, common: float) -> int:
+        """Return how many own tokens are in whole pages of a context that two have in common so far."""
+        return self._whole(prompt_tokens + int(common)) - self._whole(prompt_tokens)
 
-    def _count(self, pair: _Pair) -> None:
-        have = min(self._own_tokens(pair.before), self._own_tokens(pair.chunk))
-        tokens = self._shared(pair.before, pair.chunk, have)
-        self.tokens += tokens - pair.tokens
-        pair.tokens = tokens
 
-    def _shared(self, one: Chunk, other: Chunk, have: float) -> int:
-        """Return how many own tokens, in whole pages, two have in common of the first `have`."""
-        assert one.siblings is not None
-        common = one.siblings.common(one.request.sample, other.request.sample)
-        prompt = one.prompt_tokens
-        return self._whole(prompt + int(min(common, have))) - self._whole(prompt)
+def _most(siblings: Siblings, sample: int, others: list[int], have: dict[int, float]) -> tuple[float, int]:
+    """Return the most that a request has in common with another, of the tokens that both have, and of all."""
+    row, own = siblings.common[sample], have[sample]
+    common = max((min(row[other], have[other], own) for other in others), default=0)
+    return common, max((row[other] for other in others), default=0)

@@ -134,8 +134,9 @@ class Residents:
         if chunk.siblings is None:
             return 0
         group, sample = chunk.request.group, chunk.request.sample
-        there = {number: int(self._own_tokens(other)) for number, other in self._members.get(group, {}).items()}
-        for number in range(len(chunk.siblings.ranks)):
+        members = self._members.get(group, {}).items()
+        there = {number: int(self._own_tokens(other)) for number, other in members if not other.kept_kv}
+        row = chunk.siblings.common[sample]
+        for number in range(len(row)):
             there.setdefault(number, self._idle.tokens_of(RequestId(group, number)))
-        common = (min(tokens, chunk.siblings.common(sample, number)) for number, tokens in there.items() if tokens)
-        return min(int(chunk.own_tokens), max(common, default=0))
+        return min(int(chunk.own_tokens), max(min(tokens, row[number]) for number, tokens in there.items()))

@@ -144,4 +144,4 @@ class Response:
 
     @property
     def _beginning(self) -> dict[str, int]:
-        return {} if self.siblings is None else self.siblings.beginning(self.id.sample)._asdict()
+        return {} if self.siblings is None else self.siblings.beginnings[self.id.sample]._asdict()

@@ -11,10 +11,10 @@ from sestina.telemetry.beginnings import Beginning
 class Siblings:
     """Of one group."""
 
-    ranks: tuple[int, ...]
-    """Of each response, in lexicographic order of their tokens."""
-    common_tokens: tuple[int, ...]
-    """By rank: with how many tokens one begins as the one before it does."""
+    beginnings: tuple[Beginning, ...]
+    """Of each response, by its number."""
+    common: tuple[tuple[int, ...], ...]
+    """[n, n]: with how many tokens two responses, by their numbers, begin alike; 0 for one and itself"""
 
     @classmethod
     def of(cls, beginnings: Sequence[Beginning], where: str) -> "Siblings | None":
@@ -22,25 +22,23 @@ class Siblings:
 
         Raises DataError, which names `where`, when places are not 0, 1, 2 and so on.
         """
-        ranks = tuple(each.text_rank for each in beginnings)
+        ranks = [each.text_rank for each in beginnings]
         if any(ranks) and sorted(ranks) != list(range(len(ranks))):
             raise DataError(
-                f"{where}: text_rank is {list(ranks)}; allowed are 0 to {len(ranks) - 1}, each once, or 0 for all"
+                f"{where}: text_rank is {ranks}; allowed are 0 to {len(ranks) - 1}, each once, or 0 for all"
             )
         if not any(each.common_tokens for each in beginnings):
             return None
-        return cls(ranks, tuple(each.common_tokens for each in sorted(beginnings)))
-
-    def beginning(self, one: int) -> Beginning:
-        """Return what is noted of a response."""
-        return Beginning(self.ranks[one], self.common_tokens[self.ranks[one]])
+        by_rank = [each.common_tokens for each in sorted(beginnings)]
+        common = tuple(tuple(_least(by_rank, one, other) for other in ranks) for one in ranks)
+        return cls(tuple(beginnings), common)
 
     def most(self, one: int) -> int:
         """Return how many tokens a response begins with as any other does."""
-        rank = self.ranks[one]
-        return max(self.common_tokens[rank : rank + 2])
+        return max(self.common[one])
 
-    def common(self, one: int, other: int) -> int:
-        """Return how many tokens two responses, by their numbers, begin with alike."""
-        low, high = sorted((self.ranks[one], self.ranks[other]))
-        return min(self.common_tokens[low + 1 : high + 1])
+
+def _least(by_rank: Sequence[int], one: int, other: int) -> int:
+    """Return what two have in common: the least from behind the first of them up to the second."""
+    low, high = sorted((one, other))
+    return min(by_rank[low + 1 : high + 1], default=0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sestina.core.errors import DataError
@@ -44,7 +44,11 @@ def counted(running, groups, page):
     return len(pages) * page + apart
 
 
+@settings(max_examples=300, deadline=None)
 @given(groups=st.tuples(texts, texts), operations=operations, page=st.sampled_from([1, PAGE]))
+@example(
+    groups=([[0], [0]], [[0]] * 3), operations=[(1, 0, 1), (1, 1, 0), (1, 2, 1)], page=1
+)  # the middle has none yet
 def test_what_siblings_begin_with_is_held_once(groups, operations, page):
     subject, running = residents(page), {}
     known = [siblings_of(group) for group in groups]
@@ -76,8 +80,12 @@ def test_a_request_finds_what_siblings_have_computed():
     first.produced = 5
     assert subject.enter(chunk(1, 1, ALIKE, generated=8)) == (6, 5)
     assert subject.enter(chunk(1, 2, ALIKE, generated=1)) == (6, 0)
+    older = residents()
+    first.kept_kv = True
+    older.enter(first)
+    assert older.enter(chunk(1, 1, ALIKE, generated=8))[1] == 0, "of older weights"
     other = residents()
-    first.produced = 9
+    first.produced, first.kept_kv = 9, False
     other.enter(first)
     other.leave(first)
     other.release(first)

@@ -23,9 +23,9 @@ def test_two_numbers_for_each_say_what_every_two_have_in_common(texts):
     siblings = Siblings.of(found, "here")
     for (one, text), (other, another) in combinations(enumerate(texts), 2):
         shared = common(text, another)
-        assert (siblings.common(one, other) if siblings else 0) == shared
+        assert (siblings.common[one][other] if siblings else 0) == shared
     if siblings is not None:
-        assert [siblings.beginning(number) for number in range(len(texts))] == found
+        assert siblings.beginnings == tuple(found)
         mosts = [
             max(common(text, other) for at, other in enumerate(texts) if at != own) for own, text in enumerate(texts)
         ]

@@ -1,4 +1,4 @@
-"""`make validate-simulator`: simulations from a calibration alone, against emulated runs of the embedded engine.
+"""`make validate-simulator`: simulations from a calibration and recordings, against emulated runs of the same engine.
 
 settings.py  what is predicted, and what predictions are made from
 worlds.py    emulated and simulated runs

@@ -39,6 +39,6 @@ def _draw_panel(axes: Any, value: str, pairs: dict[str, tuple[float, float]]) ->
         axes.plot(measured, predicted, _MARKS[number % len(_MARKS)], markersize=5, label=name)
     axes.set_title(value)
     unit = "of the makespan" if value == "tail share" else "s"
-    axes.set(xlabel=f"measured on emulated instances ({unit})", ylabel=f"simulated from the calibration alone ({unit})")
+    axes.set(xlabel=f"measured, emulated ({unit})", ylabel=f"predicted, simulated ({unit})")
     axes.set_xlim(0, most)
     axes.set_ylim(0, most)

@@ -94,7 +94,7 @@ bench-quantized: $(RUNTIME) ## the quantised drafter against none
 bench-speculation: $(RUNTIME) ## drafting in the embedded engine against none
 	$(BIN)/python launch/bench.py speculation $(ARGS)
 
-validate-simulator: $(RUNTIME) ## simulations from a calibration alone, against emulated runs
+validate-simulator: $(RUNTIME) ## simulations from a calibration and recordings, against emulated runs
 	$(BIN)/python launch/bench.py validate $(ARGS)
 
 bench-rollout: $(RUNTIME) ## schedulers on emulated instances and real ranks; decisions per second

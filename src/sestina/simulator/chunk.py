@@ -66,11 +66,6 @@ class Chunk:
         return self.generated_tokens + self.produced
 
     @property
-    def end_tokens(self) -> int:
-        """Tokens of the response that it will have."""
-        return self.generated_tokens + self.tokens
-
-    @property
     def context_tokens(self) -> float:
         """The same with the prompt."""
         return self.prompt_tokens + self.own_tokens

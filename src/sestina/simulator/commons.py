@@ -35,26 +35,29 @@ class Commons:
         """Those whose members may come to hold more together."""
 
     def enter(self, chunk: Chunk) -> None:
-        """A request runs."""
+        """A request runs; nothing has grown since the last count."""
         if chunk.siblings is None:
             return
         number = chunk.request.group
         group = self._groups.setdefault(number, _Group(siblings=chunk.siblings))
+        common, at_most = self._with(group, chunk)
+        self._add(group, self._paged(chunk.prompt_tokens, common))
         group.members[chunk.request.sample] = chunk
-        self._growing[number] = group
-        self._count(number, group)
+        if common < at_most:
+            self._growing[number] = group
 
     def leave(self, chunk: Chunk) -> None:
-        """A request runs no more."""
+        """A request runs no more; nothing has grown since the last count."""
         if chunk.siblings is None:
             return
         number = chunk.request.group
         group = self._groups[number]
         del group.members[chunk.request.sample]
-        self._growing[number] = group
-        self._count(number, group)
+        common, _ = self._with(group, chunk)
+        self._add(group, -self._paged(chunk.prompt_tokens, common))
         if not group.members:
             del self._groups[number]
+            self._growing.pop(number, None)
 
     def refresh(self) -> None:
         """Count what requests have got in common since."""
@@ -64,12 +67,17 @@ class Commons:
     def with_any(self, chunk: Chunk) -> int:
         """Return how many of a request's own tokens, which does not run, one of those holds that do."""
         group = self._groups.get(chunk.request.group)
-        if group is None:
-            return 0
+        return 0 if group is None else self._paged(chunk.prompt_tokens, self._with(group, chunk)[0])
+
+    def _with(self, group: _Group, chunk: Chunk) -> tuple[float, int]:
+        """Return the most that a request has in common with a member, so far and at last."""
         have = {number: self._own_tokens(other) for number, other in group.members.items()}
-        have[chunk.request.sample] = chunk.own_tokens
-        most, _ = _most(group.siblings, chunk.request.sample, list(group.members), have)
-        return self._paged(chunk.prompt_tokens, most)
+        have[chunk.request.sample] = self._own_tokens(chunk)
+        return _most(group.siblings, chunk.request.sample, list(group.members), have)
+
+    def _add(self, group: _Group, tokens: int) -> None:
+        group.tokens += tokens
+        self.tokens += tokens
 
     def _count(self, number: GroupId, group: _Group) -> None:
         have = {number: self._own_tokens(chunk) for number, chunk in group.members.items()}
@@ -80,8 +88,7 @@ class Commons:
             tokens += self._paged(chunk.prompt_tokens, common)
             grows |= common < at_most
             before.append(sample)
-        self.tokens += tokens - group.tokens
-        group.tokens = tokens
+        self._add(group, tokens - group.tokens)
         if not grows:
             del self._growing[number]
 

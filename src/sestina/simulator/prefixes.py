@@ -13,24 +13,24 @@ class IdlePrefixes:
     """Tokens by owner, in order of release."""
 
     def __init__(self) -> None:
-        self._tokens: dict[Owner, int] = {}
+        self._tokens: dict[Owner, tuple[int, int]] = {}
         self.total = 0
-        """Tokens of all."""
+        """Tokens of all; what several have in common counts once."""
 
-    def release(self, owner: Owner, tokens: int) -> None:
-        """Nobody holds these any more."""
-        self._tokens[owner] = tokens
-        self.total += tokens
+    def release(self, owner: Owner, tokens: int, common: int = 0) -> None:
+        """Nobody holds these any more; `common`: how many of them are there for another already."""
+        self._tokens[owner] = tokens, tokens - common
+        self.total += tokens - common
 
     def take(self, owner: Owner) -> int:
         """Return the tokens that are there for an owner, who holds them from then on."""
-        tokens = self._tokens.pop(owner, 0)
-        self.total -= tokens
+        tokens, counted = self._tokens.pop(owner, (0, 0))
+        self.total -= counted
         return tokens
 
     def tokens_of(self, owner: Owner) -> int:
         """Return the tokens that are there for an owner."""
-        return self._tokens.get(owner, 0)
+        return self._tokens.get(owner, (0, 0))[0]
 
     def forget(self) -> None:
         """Weights have changed: nothing that is there serves anybody."""

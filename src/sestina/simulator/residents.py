@@ -78,7 +78,7 @@ class Residents:
         if group in self._members:
             prompt = chunk.prompt_tokens
             self._prompt_tokens += self._limits.whole(prompt)
-        own = max(self._idle.take(chunk.request), self._of_siblings(chunk))
+        own = min(int(chunk.own_tokens), max(self._idle.take(chunk.request), self._of_siblings(chunk)))
         self._apart_tokens += self._apart(chunk)
         self._members.setdefault(group, {})[chunk.request.sample] = chunk
         self._commons.enter(chunk)
@@ -107,7 +107,7 @@ class Residents:
         if complete:
             tokens = min(tokens, 0 if chunk.siblings is None else chunk.siblings.most(chunk.request.sample))
         if tokens and not chunk.kept_kv:
-            self._idle.release(chunk.request, tokens)
+            self._idle.release(chunk.request, tokens, min(tokens, self._of_siblings(chunk)))
 
     def grow(self, tokens: float) -> None:
         """Those that run have got so many tokens more."""
@@ -130,7 +130,7 @@ class Residents:
         return own if chunk.request.group in self._members else own + whole
 
     def _of_siblings(self, chunk: Chunk) -> int:
-        """Return how many of a request's own tokens siblings have computed here."""
+        """Return with how many tokens a request begins as siblings do that have them here."""
         if chunk.siblings is None:
             return 0
         group, sample = chunk.request.group, chunk.request.sample
@@ -139,4 +139,4 @@ class Residents:
         row = chunk.siblings.common[sample]
         for number in range(len(row)):
             there.setdefault(number, self._idle.tokens_of(RequestId(group, number)))
-        return min(int(chunk.own_tokens), max(min(tokens, row[number]) for number, tokens in there.items()))
+        return max(min(tokens, row[number]) for number, tokens in there.items())

@@ -117,7 +117,7 @@ def _recorded(config: RunConfig, path: Path, reward_s: Seconds) -> Workload:
     table = table.append_column("reward_s", pa.array([reward_s] * len(table)) if spans is None else spans)
     prompts = read_prompt_ids(path)
     table = table.append_column("prompt_id", table["group"].cast(pa.string()) if prompts is None else prompts)
-    for name, column in read_beginnings(path, table["response_tokens"]).items():
+    for name, column in read_beginnings(path).items():
         table = table.append_column(name, column)
     table = table.filter(pc.field("group") < EVAL_GROUPS)
     _check_limits(config, path, table)
@@ -188,4 +188,5 @@ def _by_step(path: Path, rows: list[dict[str, Any]]) -> dict[int, tuple[Simulate
 
 
 def _siblings(rows: Sequence[Mapping[str, Any]], where: str) -> Siblings | None:
-    return Siblings.of([Beginning(int(row["text_rank"]), int(row["common_tokens"])) for row in rows], where)
+    beginnings = [Beginning(int(row["text_rank"]), int(row["common_tokens"])) for row in rows]
+    return Siblings.of(beginnings, [int(row["response_tokens"]) for row in rows], where)

@@ -74,8 +74,9 @@ def idle_of(requests: Sequence[RequestRow], chunks: Sequence[ChunkRow], *, num_i
     The step begins when its batch is offered. Raises AssertionError when the parts are not the whole.
     """
     trained = [row for row in requests if not row.evaluation]
-    here = [row for row in chunks if not row.restored]  # the others ran on whatever instances there were
     begin_s = _begin_s(trained, [row for row in chunks if row.restored], spans)
+    # The others ran in an earlier start, on whatever instances there were; older traces tell by their instants alone.
+    here = [row for row in chunks if not row.restored and row.dispatched_s >= begin_s]
     prompts = {(row.group, row.sample): row.prompt_tokens for row in requests}
     sweep = Sweep(num_instances, spans.ends_s)
     changes = (*_of_requests(trained, begin_s, spans), *_of_chunks(here, trained, prompts, begin_s, spans))

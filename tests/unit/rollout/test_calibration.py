@@ -67,7 +67,7 @@ def test_a_file_reads_back_equal(path):
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("version", 1, r"version 1 of the format, allowed is 3; `python launch/calibrate.py` takes another"),
+        ("version", 1, r"version 1 of the format, allowed is 4; `python launch/calibrate.py` takes another"),
         ("cost.row_s", -1e-5, r"cost.row_s: -1e-05, allowed is a number of seconds of at least 0"),
         ("serving.chunk_s", -1.0, r"serving.chunk_s: -1.0, allowed is a number of seconds of at least 0"),
         ("cost.row_s", "fast", r"cost.row_s: input should be a valid number"),

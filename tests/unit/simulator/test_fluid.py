@@ -16,6 +16,8 @@ from sestina.simulator.fluid import FluidInstance, OnUpdate
 from sestina.simulator.residents import FluidLimits
 from sestina.simulator.resume import Resume
 
+from .test_residents import siblings_of
+
 KV_S, SEQUENCE_S = 1e-3, 0.05
 STEP = StepCost(
     weights_s=0.0,
@@ -30,7 +32,7 @@ COST = EngineCost(step=STEP, prefill_row_kv_s=0.0, max_step_tokens=64)
 DRAFTS = Drafting(lengths=(0, 4), siblings=(0, 2), rates=((1.0, 1.7), (1.0, 2.3)))
 
 
-def chunk(group, prompt, tokens, *, sample=0, generated=0, at=0.0):
+def chunk(group, prompt, tokens, *, sample=0, generated=0, at=0.0, siblings=None):
     return Chunk(
         request=RequestId(group, sample),
         prompt_tokens=prompt,
@@ -40,6 +42,7 @@ def chunk(group, prompt, tokens, *, sample=0, generated=0, at=0.0):
         done=True,
         class_number=0,
         submitted_s=at,
+        siblings=siblings,
     )
 
 
@@ -125,6 +128,47 @@ def test_every_chunk_ends_once_with_its_tokens_and_within_room(work, drafting):
     assert (subject.num_running, subject.held_tokens) == (0, 0)
     if drafting is NO_DRAFTS:
         assert all(each.steps == each.tokens and not each.accepted_tokens for each in made if not each.preemptions)
+
+
+TEXTS = st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=40), min_size=2, max_size=5)
+
+
+@settings(deadline=None)
+@given(
+    groups=st.lists(TEXTS, min_size=1, max_size=3),
+    drafting=st.sampled_from([NO_DRAFTS, DRAFTS]),
+    capacity=st.integers(70, 200),
+    changes=st.lists(st.floats(0, 30), max_size=2),
+    keep_kv=st.booleans(),
+)
+def test_siblings_that_begin_alike_end_as_all_do(groups, drafting, capacity, changes, keep_kv):
+    """With preemptions, drafts and new weights: each once, within room, and nothing is held at the end."""
+    subject = FluidInstance(
+        0, FluidLimits(kv_capacity_tokens=capacity, max_running=6), COST, drafting, Resume(pool=None),
+        OnUpdate(keep_kv=keep_kv),
+    )  # fmt: skip
+    made = [
+        chunk(group, 10, len(text), sample=sample, siblings=siblings)
+        for group, texts in enumerate(groups)
+        for siblings in [siblings_of(texts)]
+        for sample, text in enumerate(texts)
+    ]
+    for each in made:
+        subject.submit(each)
+    ended, due = [], subject.settle(0.0)
+    for version, at in enumerate(sorted(changes), start=1):
+        while due is not None and due <= at:
+            ended += subject.finish()
+            due = subject.settle(due)
+        subject.update(version, 0.5)
+        due = subject.settle(at)
+    while due is not None:
+        ended += subject.finish()
+        due = subject.settle(due)
+        assert -1e-6 <= subject.held_tokens <= capacity + 1e-6
+    assert sorted(each.request for each in ended) == sorted(each.request for each in made)
+    assert all(each.prefilled_tokens >= 0 and each.produced == each.tokens for each in made)
+    assert (subject.held_tokens, subject.kv().peak_tokens) == (0, 0)
 
 
 def test_a_group_holds_its_prompt_once_and_reads_it_for_each():

@@ -30,7 +30,7 @@ def residents(page=PAGE):
 
 
 def siblings_of(texts):
-    return Siblings.of(beginnings_of([np.array(text, np.int32) for text in texts]), "here")
+    return Siblings.of(beginnings_of([np.array(text, np.int32) for text in texts]), list(map(len, texts)), "here")
 
 
 def counted(running, groups, page):
@@ -104,8 +104,42 @@ def test_a_complete_response_leaves_what_others_begin_with():
         assert subject.enter(chunk(1, sample, ALIKE, generated=9))[1] == most
 
 
+def test_what_those_have_left_that_ran_counts_once():
+    """A fourth of the room is left of a group whose pages nobody holds: of its prompt, and of one beginning."""
+    subject = residents()
+    for sample, texts in ((0, 9), (1, 8)):
+        each = chunk(1, sample, ALIKE)
+        subject.enter(each)
+        each.produced = texts
+        subject.leave(each)
+        subject.release(each)
+    assert subject._idle.total == 6 + 9 + 1
+
+
+def test_a_number_that_comes_again_finds_no_more_than_it_has():
+    subject, first = residents(), chunk(1, 0, ALIKE)
+    subject.enter(first)
+    first.produced = 9
+    subject.leave(first)
+    subject.release(first, complete=True)
+    assert subject.enter(chunk(1, 0, ALIKE)) == (6, 0)
+
+
 def test_what_a_recording_does_not_say_is_nothing_in_common():
-    assert Siblings.of([Beginning(0, 0)] * 3, "here") is None
-    assert Siblings.of([Beginning(1, 0), Beginning(0, 0)], "here") is None
-    with pytest.raises(DataError, match=r"FILE: text_rank is \[0, 2, 2\]; allowed are 0 to 2, each once, or 0 for all"):
-        Siblings.of([Beginning(0, 0), Beginning(2, 1), Beginning(2, 1)], "FILE")
+    assert Siblings.of([Beginning(0, 0)] * 3, [5, 5, 5], "here") is None
+    assert Siblings.of([Beginning(1, 0), Beginning(0, 0)], [5, 5], "here") is None
+
+
+@pytest.mark.parametrize(
+    ("beginnings", "message"),
+    [
+        ([(0, 0), (2, 1), (2, 1)], r"text_rank is \[0, 2, 2\]; allowed are 0 to 2, each once, or 0 for all"),
+        ([(0, 0), (0, 3), (0, 0)], r"text_rank is \[0, 0, 0\]; allowed are 0 to 2"),
+        ([(0, 1), (1, 0), (2, 0)], r"common_tokens is 1 at text_rank 0; allowed are at most 0"),
+        ([(0, 0), (1, 5), (2, 0)], r"common_tokens is 5 at text_rank 1; allowed are at most 4"),
+        ([(1, 5), (0, 0), (2, 0)], r"common_tokens is 5 at text_rank 1; allowed are at most 4"),
+    ],
+)
+def test_beginnings_that_no_texts_have_are_refused(beginnings, message):
+    with pytest.raises(DataError, match=f"FILE: {message}"):
+        Siblings.of([Beginning(*each) for each in beginnings], [4, 9, 9], "FILE")

@@ -13,7 +13,7 @@ from rich.console import Console
 from sestina.config.load import load
 from sestina.controller.plan import planner_of
 from sestina.core.errors import ConfigError, DataError, RunDirError
-from sestina.policies.events import BatchOffered
+from sestina.policies.events import BatchOffered, ChunkFinished
 from sestina.simulator.lengths import correlated_lengths
 from sestina.simulator.rollouts import driver_of, take_step
 from sestina.simulator.run import simulate
@@ -151,6 +151,27 @@ def test_a_recording_is_rolled_out_again(once, tmp_path):
     config = config_of(tmp_path / "run", f"sim.workload.path={once.dir}", argv=RECORDED)
     simulate(config, Console(quiet=True))
     assert (config.dir / "journal.jsonl").read_bytes() == (once.dir / "journal.jsonl").read_bytes()
+
+
+def test_siblings_that_begin_alike_are_computed_once(once, tmp_path):
+    """As if all said the same as far as the shortest does; instances say by how much less they hold."""
+    table, size = read_requests(once.dir), once.algorithm.group_size
+    lengths = table["response_tokens"].to_numpy().reshape(-1, size)
+    common = np.repeat(lengths.min(axis=1, keepdims=True), size, axis=1)
+    common[:, 0] = 0
+    for name, values in (("text_rank", np.tile(np.arange(size), len(lengths))), ("common_tokens", common.ravel())):
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+    pq.write_table(table, tmp_path / "alike.parquet")
+    found = []
+    for name, path in (("apart", once.dir), ("alike", tmp_path / "alike.parquet")):
+        config = config_of(tmp_path / name, f"sim.workload.path={path}", argv=RECORDED)
+        simulate(config, Console(quiet=True))
+        [segment] = read_journal(config.dir / "journal.jsonl")
+        held = [e.event.kv.peak_tokens for e in segment.entries if isinstance(e.event, ChunkFinished)]
+        found.append((sum(read_chunks(config.dir)["prefilled_tokens"].to_pylist()), np.mean(held)))
+    (apart, apart_held), (alike, alike_held) = found
+    assert alike < apart
+    assert alike_held < apart_held
 
 
 def test_recordings_that_cannot_be_used_are_refused(once, tmp_path):

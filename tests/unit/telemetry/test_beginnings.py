@@ -20,7 +20,7 @@ def common(one, other):
 def test_two_numbers_for_each_say_what_every_two_have_in_common(texts):
     found = beginnings_of([np.array(text, np.int32) for text in texts])
     assert [text for _, text in sorted(zip([each.text_rank for each in found], texts, strict=True))] == sorted(texts)
-    siblings = Siblings.of(found, "here")
+    siblings = Siblings.of(found, [len(text) for text in texts], "here")
     for (one, text), (other, another) in combinations(enumerate(texts), 2):
         shared = common(text, another)
         assert (siblings.common[one][other] if siblings else 0) == shared

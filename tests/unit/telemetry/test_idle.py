@@ -94,6 +94,13 @@ def test_what_an_earlier_start_of_the_run_has_done_is_none_of_this_step():
     assert found.useful_s == pytest.approx(4)
 
 
+def test_older_traces_tell_an_earlier_start_by_its_instants():
+    before, after = chunk(0, 7, -30, -30, -20, finish="abort"), chunk(0, 0, 0, 0, 4, chunk=1)
+    rows = [request([before, after], offered_s=BEGIN_S - 40), request([other := chunk(1, 0, 0, 0, 4)])]
+    spans = Spans(step_s=4, rollout_s=4)
+    assert idle_of(rows, [before, after, other], num_instances=1, spans=spans).useful_s == pytest.approx(4)
+
+
 def test_metrics_name_every_cause():
     idle = Idle(area_s=9.0, useful_s=1.0, lost_s=dict.fromkeys(CAUSES, 1.0))
     values = idle.metrics()

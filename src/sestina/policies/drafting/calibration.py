@@ -13,7 +13,7 @@ from sestina.core.units import Seconds
 from sestina.policies.drafting.cost import StepCost
 from sestina.policies.drafting.serving import JoinPoint, ServingCost, joined_s
 
-VERSION = 3
+VERSION = 4
 """Of the record; another one is not read."""
 
 StepKind: TypeAlias = Literal["plain", "verify", "draft"]

@@ -36,7 +36,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """Chunks of a few tokens each that join a batch."""
+    """Chunks of JOINED_STEPS tokens each that join a batch."""
 
     cell: Cell
     chunks: int

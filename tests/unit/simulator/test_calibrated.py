@@ -90,10 +90,10 @@ def test_a_calibration_of_another_engine_is_refused(calibrated, tmp_path):
     other = dataclasses.replace(calibrated.engine, num_layers=99)
     write_calibration(dataclasses.replace(calibrated, engine=other), tmp_path / "c.json")
     config = config_of(tmp_path)
-    with pytest.raises(ConfigError, match="taken with num_layers 99"):
+    with pytest.raises(ConfigError, match=r"sim\.hardware\.path: .*c\.json: taken with num_layers 99"):
         world_of(config, config.sim)
     (tmp_path / "c.json").unlink()
-    with pytest.raises(AbsentError, match=r"c.json: no such file or directory; .* writes one"):
+    with pytest.raises(AbsentError, match=r"sim\.hardware\.path: .*c.json: no such file or directory; .* writes one"):
         world_of(config, config.sim)
 
 

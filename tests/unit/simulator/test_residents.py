@@ -105,7 +105,7 @@ def test_a_complete_response_leaves_what_others_begin_with():
 
 
 def test_what_those_have_left_that_ran_counts_once():
-    """A fourth of the room is left of a group whose pages nobody holds: of its prompt, and of one beginning."""
+    """The prompt, all of the first response, and of the second what it does not begin with as the first does."""
     subject = residents()
     for sample, texts in ((0, 9), (1, 8)):
         each = chunk(1, sample, ALIKE)

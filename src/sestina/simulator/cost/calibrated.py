@@ -8,7 +8,7 @@ from sestina.core.errors import ConfigError
 from sestina.models.shape import read_shape
 from sestina.policies.drafting.cost import StepCost
 from sestina.policies.drafting.serving import ServingCost
-from sestina.rollout.calibration.file import cost_for, read_calibration
+from sestina.rollout.calibration.file import calibration_for
 from sestina.rollout.config import EngineConfig, TorchEngineConfig
 from sestina.simulator.cost.step import EngineCost
 
@@ -25,8 +25,8 @@ def calibrated(path: Path, model: Path, engine: EngineConfig, *, pace: float = 1
             f"sim.hardware.kind: 'calibrated' is not allowed with rollout.engine.kind '{engine.kind}'; only 'torch' is "
             "calibrated, on one device: its file says nothing of rollout.engine.tensor_parallel; choose a kind of GPU"
         ])  # fmt: skip
-    file = read_calibration(path)
-    cost, serving = _times(pace, cost_for(path, read_shape(model), engine)), _times(pace, file.serving)
+    file = calibration_for(path, read_shape(model), engine, "sim.hardware.path")
+    cost, serving = _times(pace, file.cost), _times(pace, file.serving)
     made = EngineCost(
         step=cost, prefill_row_kv_s=cost.row_kv_s, max_step_tokens=engine.max_step_tokens, serving=serving
     )

@@ -111,6 +111,9 @@ class AcceptanceConfig:
     """The mean from so many on, the draw itself included."""
     drafted_per_step: tuple[NonNegative, ...] = ()
     """Draft tokens of a step, the mean from so many on, where drafts end before their longest; none: they do not."""
+    recording: Path | None = None
+    """A recorded run with drafts of `draft_tokens`, whose responses yield here, chunk by chunk, what they did there, in
+    place of the means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

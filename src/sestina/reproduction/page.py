@@ -9,7 +9,7 @@ from sestina.core.errors import DataError
 from sestina.core.units import Seconds
 from sestina.reproduction.cell import Cell
 from sestina.reproduction.terminal import figure_lines, values
-from sestina.reproduction.verdict import inversions
+from sestina.reproduction.verdict import inversions, undecided
 from sestina.telemetry.aside import written_aside
 from sestina.telemetry.measurements import Figure, Machine, commit_of, this_machine
 
@@ -38,8 +38,13 @@ def _described(machine: Machine) -> str:
 
 
 def _verdict(cells: Sequence[Cell], figures: Sequence[Figure]) -> list[str]:
-    inverted = [f"{one.paper}, {one.table}: {one.row} and {other.row}" for one, other in inversions(cells)]
-    lines = [*figure_lines(figures), *(f"inverted: {pair}" for pair in inverted)]
+    pairs = {"inverted": inversions(cells), "no order": undecided(cells)}
+    named = [
+        f"{what}: {one.paper}, {one.table}: {one.row} and {other.row}"
+        for what, found in pairs.items()
+        for one, other in found
+    ]
+    lines = [*figure_lines(figures), *named]
     return ["\n".join(f"- {line}" for line in lines)]
 
 

@@ -1,9 +1,11 @@
-"""The spread of lengths between groups, such that a baseline has the tail, or the idle time, that is published.
+"""The spread of lengths between groups, such that a baseline's rollout is as it is published.
 
 The papers publish means and limits of lengths, no distributions. The baseline alone is simulated for it.
 """
 
+import math
 from collections.abc import Mapping
+from statistics import fmean
 
 from sestina.core.errors import ConfigError
 
@@ -14,11 +16,22 @@ at 2.0.
 """
 
 
-def spread_of(share: float, simulated: Mapping[float, float]) -> float:
-    """Return the spread whose simulated share of a rollout is nearest to `share`; of equally near ones the first.
+def spread_of(published: Mapping[str, float], simulated: Mapping[float, Mapping[str, float]]) -> float:
+    """Return the spread whose simulated values are nearest to all published ones, by the mean ratio to them.
 
-    Raises ConfigError on a share that is none.
+    `simulated` has by spread what `published` names, and may have more. Of equally near spreads the first is taken.
+    Raises ConfigError on a published value that has no ratio.
     """
-    if not 0 < share < 1:
-        raise ConfigError([f"share: {share:g} is not allowed; between 0 and 1"])
-    return min(simulated, key=lambda spread: abs(simulated[spread] - share))
+    wrong = [f"{name}: {value:g} is not allowed; above 0" for name, value in published.items() if not value > 0]
+    if wrong:
+        raise ConfigError(wrong)
+
+    def distance(values: Mapping[str, float]) -> float:
+        return fmean(_ratio(values[name], value) for name, value in published.items())
+
+    return min(simulated, key=lambda spread: distance(simulated[spread]))
+
+
+def _ratio(value: float, published: float) -> float:
+    """Return the logarithm of how many times too much or too little a value is."""
+    return abs(math.log(value / published)) if value > 0 else math.inf

@@ -32,7 +32,11 @@ def cell_table(cells: Sequence[Cell]) -> Table:
 
 def figure_lines(figures: Sequence[Figure]) -> list[str]:
     """Return a line for each of the verdict's figures."""
-    return [f"{figure.name}: {figure.value:.4g} ({figure.must}: {'yes' if figure.met else 'no'})" for figure in figures]
+    return [f"{figure.name}: {figure.value:.4g}{_asked(figure)}" for figure in figures]
+
+
+def _asked(figure: Figure) -> str:
+    return f" ({figure.must}: {'yes' if figure.met else 'no'})" if figure.must else ""
 
 
 def values(cell: Cell) -> tuple[str, str, str, str]:

@@ -20,6 +20,7 @@ cost/          what engines, trainers and links take
 lengths.py     response lengths, heavy-tailed and alike within groups
 workload.py    what a step rolls out: drawn, or recorded
 acceptance.py  what drafts yield
+yields.py      the same of each response of a recorded run
 chunk.py, response.py, prefixes.py, resume.py  requests, and where their keys and values lie
 fluid.py, progress.py  an instance that advances in closed form
 feed.py        what is offered to the planner

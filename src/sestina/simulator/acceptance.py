@@ -7,11 +7,14 @@ Acceptance is one rate alpha for every place of a draft, so a draft of g tokens 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sestina.config.run import RunConfig
-from sestina.config.sim import SimConfig
+from sestina.config.sim import AcceptanceConfig, SimConfig
 from sestina.core.errors import ConfigError
+from sestina.simulator.chunk import Chunk
 from sestina.simulator.cost.step import EngineCost
+from sestina.simulator.yields import Yields, read_yields
 
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Draft lengths tried where the run's policy adapts them."""
@@ -31,9 +34,19 @@ class Drafting:
     """[classes][lengths]: tokens per step"""
     drafted: tuple[float, ...] = ()
     """[classes]: share of the longest draft that is found, in the mean; none: all of it"""
+    recorded: Yields | None = None
+    """Whose classes they are, where each chunk of a response has its own; there are no others by siblings then."""
 
-    def class_of(self, finished: int) -> int:
-        """Return the class of a response with so many finished siblings."""
+    def classes_of(self, chunk: Chunk, finished: int) -> list[tuple[int, int]]:
+        """Return the classes of a chunk of a response with so many finished siblings, by the tokens they go up to."""
+        if self.recorded is None:
+            return [(chunk.tokens, self.level(finished))]
+        begin = chunk.generated_tokens
+        recorded = self.recorded.classes_of(chunk.request, begin, begin + chunk.tokens)
+        return [(end - begin, number) for end, number in recorded]
+
+    def level(self, finished: int) -> int:
+        """Return the class that so many finished siblings make."""
         return bisect_right(self.siblings, finished) - 1
 
     def drafts(self, index: int, counts: Sequence[int]) -> float:
@@ -76,6 +89,31 @@ def drafting_of(config: RunConfig, sim: SimConfig) -> Drafting:
         ])  # fmt: skip
     if table is None:
         raise ConfigError(["sim.acceptance: null is not allowed with draft.source; sim=simulated has a table"])
+    lengths = _lengths(config)
+    if table.recording is not None:
+        return _recorded(table, table.recording, lengths)
+    _check(table)
+    classes = len(table.siblings) if draft.source == "grouped" else 1
+    return Drafting(
+        lengths=lengths,
+        siblings=table.siblings[:classes],
+        rates=_rates(table.tokens_per_step[:classes], table.draft_tokens, lengths),
+        drafted=tuple(mean / table.draft_tokens for mean in table.drafted_per_step[:classes]),
+    )
+
+
+def _recorded(table: AcceptanceConfig, recording: Path, lengths: tuple[int, ...]) -> Drafting:
+    yields = read_yields(recording, draft_tokens=table.draft_tokens)
+    return Drafting(
+        lengths=lengths,
+        siblings=(0,),
+        rates=_rates(yields.tokens_per_step, table.draft_tokens, lengths),
+        drafted=tuple(mean / table.draft_tokens for mean in yields.drafted_per_step),
+        recorded=yields,
+    )
+
+
+def _check(table: AcceptanceConfig) -> None:
     rising = list(table.siblings) == sorted(set(table.siblings)) and table.siblings[:1] == (0,)
     if not rising or len(table.siblings) != len(table.tokens_per_step):
         raise ConfigError([
@@ -101,15 +139,12 @@ def drafting_of(config: RunConfig, sim: SimConfig) -> Drafting:
             f"sim.acceptance.tokens_per_step: {free[0][0]:g} is not allowed with {free[0][1]:g} of "
             "sim.acceptance.drafted_per_step; at most one more than is drafted"
         ])  # fmt: skip
-    classes = len(table.siblings) if draft.source == "grouped" else 1
-    lengths = _lengths(config)
-    rates = [_rate(mean, table.draft_tokens) for mean in table.tokens_per_step[:classes]]
-    return Drafting(
-        lengths=lengths,
-        siblings=table.siblings[:classes],
-        rates=tuple(tuple(yielded(rate, length) for length in lengths) for rate in rates),
-        drafted=tuple(mean / table.draft_tokens for mean in found[:classes]),
-    )
+
+
+def _rates(means: Sequence[float], draft_tokens: int, lengths: Sequence[int]) -> tuple[tuple[float, ...], ...]:
+    """Return [means][lengths]: tokens per step, from those that drafts of `draft_tokens` yield."""
+    rates = [_rate(mean, draft_tokens) for mean in means]
+    return tuple(tuple(yielded(rate, length) for length in lengths) for rate in rates)
 
 
 def yielded(rate: float, length: int) -> float:

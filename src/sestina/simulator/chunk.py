@@ -22,9 +22,9 @@ class Chunk:
     """That it might have produced."""
     done: bool
     """The response is complete with it."""
-    class_number: int
-    """Of its acceptance."""
     submitted_s: Seconds
+    classes: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Of its acceptance, each with the token of the chunk that it goes up to; beyond the last it is of the first."""
     siblings: Siblings | None = None
     """With what the responses of its group begin; None: nothing that any two have in common is known."""
     started_s: Seconds | None = None
@@ -54,6 +54,12 @@ class Chunk:
     """Whether they do so over keys and values of older ones."""
     spans: list[VersionSpan] = field(default_factory=list[VersionSpan])
     """Of earlier weights, or another cache; when it has ended, of all its tokens."""
+
+    def stage(self) -> tuple[int, int]:
+        """Return the token of the chunk at which its class changes, or it ends, and its class until then."""
+        ahead = ((end, number) for end, number in self.classes if end > self.produced)
+        end, number = next(ahead, (self.tokens, 0))
+        return min(end, self.tokens), number
 
     @property
     def accepted_tokens(self) -> int:

@@ -232,14 +232,14 @@ class FluidInstance:
         self.version = weights.version
         kept = self._on_update.keep_kv
         for chunk in self._waiting:
-            chunk.class_number = 0
+            chunk.classes = []
             chunk.turn(weights.version, kept_kv=False)
         for chunk in reversed(list(self._running.values())):
             if kept:
                 self._progress.leave(chunk)
             else:
                 self._send_back(chunk)
-            chunk.class_number = 0
+            chunk.classes = []
             chunk.turn(weights.version, kept_kv=kept)
         if kept:
             for chunk in self._running.values():

@@ -1,7 +1,7 @@
 """How far the requests of an instance are, without counting each.
 
 Requests of one class of acceptance get the same number of tokens in every step. Each class counts what one of its
-requests has got since the start, and a heap holds the counts at which chunks end.
+requests has got since the start, and a heap holds the counts at which chunks end, or change their class.
 """
 
 from heapq import heappop, heappush
@@ -17,7 +17,7 @@ class Progress:
     """Of all that an instance runs."""
 
     def __init__(self, drafting: Drafting) -> None:
-        classes = len(drafting.siblings)
+        classes = len(drafting.rates)
         self.counts = [0] * classes
         """Requests of each class."""
         self._rates = drafting.rates
@@ -36,7 +36,7 @@ class Progress:
         return sum(count * rates[length] for count, rates in zip(self.counts, self._rates, strict=True))
 
     def steps_to_end(self, length: int) -> int:
-        """Return the steps until a chunk ends; there must be one."""
+        """Return the steps until a chunk ends or changes its class; there must be one."""
         return min(
             max(1, -int(-(heap[0][0] - got - _LEAST) // rates[length]))
             for heap, got, rates in zip(self._ends, self._got, self._rates, strict=True)
@@ -51,21 +51,31 @@ class Progress:
         self._drafts += steps * self._lengths[length]
 
     def ended(self) -> list[Chunk]:
-        """Return the chunks that have got all their tokens, in the order of their tickets; they have yet to leave."""
+        """Return the chunks that have got all their tokens, in the order of their tickets; they have yet to leave.
+
+        Those that have come to their next class are of it from now on.
+        """
         ended: list[Chunk] = []
+        turned: list[Chunk] = []
         for heap, got in zip(self._ends, self._got, strict=True):
             while self._cleared(heap) and heap[0][0] <= got + _LEAST:
-                ended.append(heappop(heap)[2])
+                chunk = heappop(heap)[2]
+                produced = chunk.produced + got - chunk.joined_at
+                (ended if produced >= chunk.tokens - _LEAST else turned).append(chunk)
+        for chunk in turned:
+            self.leave(chunk)
+            self.join(chunk)
         return sorted(ended, key=lambda chunk: chunk.ticket)
 
     def join(self, chunk: Chunk) -> None:
         """A chunk runs from now on, in the class that it states."""
-        number = chunk.running_class = chunk.class_number
+        end, number = chunk.stage()
+        chunk.running_class = number
         self._num_tickets += 1
         chunk.ticket = self._num_tickets
         chunk.joined_at, chunk.joined_steps, chunk.joined_drafts = self._got[number], self._steps, self._drafts
         self.counts[number] += 1
-        heappush(self._ends[number], (chunk.joined_at + chunk.tokens - chunk.produced, chunk.ticket, chunk))
+        heappush(self._ends[number], (chunk.joined_at + end - chunk.produced, chunk.ticket, chunk))
 
     def leave(self, chunk: Chunk) -> None:
         """A chunk that runs does not from now on; brings its counts up to date."""
@@ -84,7 +94,7 @@ class Progress:
 
     def reclass(self, chunk: Chunk, number: int) -> None:
         """A chunk is of another class; one that waits is from its admission on."""
-        chunk.class_number = number
+        chunk.classes = [(chunk.tokens, number)]
         if chunk.ticket and chunk.running_class != number:
             self.leave(chunk)
             self.join(chunk)

@@ -57,7 +57,7 @@ class Response:
         """When its last token was known."""
         return self.chunks[-1].finished_s
 
-    def start(self, dispatch: Dispatch, class_number: int, now: Seconds) -> Chunk:
+    def start(self, dispatch: Dispatch, now: Seconds) -> Chunk:
         """A chunk leaves for an instance; returns it."""
         tokens = min(dispatch.max_tokens, self.length - self.generated_tokens)
         chunk = Chunk(
@@ -67,7 +67,6 @@ class Response:
             tokens=tokens,
             budget_tokens=dispatch.max_tokens,
             done=self.generated_tokens + tokens == self.length,
-            class_number=class_number,
             submitted_s=now,
             siblings=self.siblings,
         )

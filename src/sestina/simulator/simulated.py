@@ -191,8 +191,9 @@ class SimulatedDriver:
                 response, instance = self._responses[command.request], self._instances[command.instance]
                 if response.least_version is not None:
                     instance.ask(response.least_version, self._load_s)
-                number = self._drafting.class_of(self._finished[command.request.group])
-                instance.submit(response.start(command, number, self.now_s))
+                chunk = response.start(command, self.now_s)
+                chunk.classes = self._drafting.classes_of(chunk, self._finished[command.request.group])
+                instance.submit(chunk)
                 self._touched[command.instance] = None
             case Reward(request=id) if id.group in self._dropped:
                 self._tell(SampleRewarded(request=id))
@@ -265,8 +266,8 @@ class SimulatedDriver:
         """A response has finished, and its siblings' drafts may be better from then on."""
         before, after = self._finished[group], self._finished[group] + 1
         self._finished[group] = after
-        number = self._drafting.class_of(after)
-        if number == self._drafting.class_of(before):
+        number = self._drafting.level(after)
+        if number == self._drafting.level(before):
             return
         for sibling in self._siblings(group):
             if sibling.dispatched is not None:

@@ -29,15 +29,22 @@ def outcome(rollout_s, tail_s=1.0):
 
 
 def test_a_known_spread_is_found_again():
-    shares = {0.4: 0.1, 0.8: 0.3, 1.2: 0.5}
-    assert spread_of(0.31, shares) == 0.8
-    assert spread_of(0.9, shares) == 1.2
+    shares = {0.4: {"tail": 0.1}, 0.8: {"tail": 0.3}, 1.2: {"tail": 0.5}}
+    assert spread_of({"tail": 0.31}, shares) == 0.8
+    assert spread_of({"tail": 0.9}, shares) == 1.2
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, float("nan")])
-def test_a_share_that_is_none_is_refused(share):
-    with pytest.raises(ConfigError, match="share: .* is not allowed; between 0 and 1"):
-        spread_of(share, {0.4: 0.1})
+def test_all_that_is_published_decides_on_a_spread():
+    values = {0.4: {"tail": 0.5, "idle": 0.1}, 0.8: {"tail": 0.3, "idle": 0.4}, 1.2: {"tail": 0.6, "idle": 0.0}}
+    assert spread_of({"tail": 0.5}, values) == 0.4
+    assert spread_of({"tail": 0.5, "idle": 0.4}, values) == 0.8
+    assert spread_of({"idle": 0.01}, values) == 0.4, "of what is not there there is no ratio"
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, float("nan")])
+def test_a_value_without_a_ratio_is_refused(share):
+    with pytest.raises(ConfigError, match="tail: .* is not allowed; above 0"):
+        spread_of({"tail": share}, {0.4: {"tail": 0.1}})
 
 
 def test_the_spread_within_groups_is_what_ranks_change_by():
@@ -145,6 +152,7 @@ def test_cells_are_the_baseline_over_a_system_and_scaled_seconds():
     assert cells["figure 10", "tail, divided"].simulated == pytest.approx(0.8)
     assert {cell.simulated for cell in cells_of(one) if cell.table == "figure 7"} == {2.0, 2.5}
     fitted = {cell.row for cell in cells_of(one) if cell.kind == "fitted"}
-    assert fitted == {"Qwen2-VL-72B, veRL, rollout", "Qwen2-VL-72B, veRL, tail"}
+    section_2 = {"veRL, preemptions", "veRL, an instance's idle share", "veRL, spread of instances' ends"}
+    assert fitted == {f"Qwen2-VL-72B, {row}" for row in ("veRL, rollout", "veRL, tail", *section_2)}
     without = cells_of(dataclasses.replace(one, task=KIMI, oracle=None))
     assert not [cell for cell in without if cell.table == "figure 10"]

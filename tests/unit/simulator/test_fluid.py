@@ -40,7 +40,6 @@ def chunk(group, prompt, tokens, *, sample=0, generated=0, at=0.0, siblings=None
         tokens=tokens,
         budget_tokens=tokens,
         done=True,
-        class_number=0,
         submitted_s=at,
         siblings=siblings,
     )

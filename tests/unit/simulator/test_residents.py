@@ -20,7 +20,7 @@ operations = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.integer
 def chunk(group, sample, siblings, *, prompt=6, tokens=100, generated=0):
     return Chunk(
         request=RequestId(group, sample), prompt_tokens=prompt, generated_tokens=generated, tokens=tokens,
-        budget_tokens=tokens, done=False, class_number=0, submitted_s=0.0, siblings=siblings,
+        budget_tokens=tokens, done=False, submitted_s=0.0, siblings=siblings,
     )  # fmt: skip
 
 

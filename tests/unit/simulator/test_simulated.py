@@ -174,6 +174,28 @@ def test_siblings_that_begin_alike_are_computed_once(once, tmp_path):
     assert alike_held < apart_held
 
 
+def test_drafts_yield_what_they_did_in_a_recorded_run(tmp_path):
+    """A table of means that the recorded run had for itself is not looked at."""
+    drafts = ("draft.source=grouped", "draft.length=fixed", "draft.toggle=always", "run.steps=1")
+    better = ("sim.acceptance.tokens_per_step=[2,3,4,5]", *drafts)
+    first = simulated(tmp_path / "first", *better)
+    path = f"sim.acceptance.recording={first.dir}"
+    second = simulated(tmp_path / "second", *drafts, path, "rollout.chunk_tokens=4096")
+    steps, found = [], []
+    for config in (first, second):
+        chunks = read_chunks(config.dir)
+        tokens, drafted, accepted = (
+            chunks[name].to_numpy().sum() for name in ("tokens", "drafted_tokens", "accepted_tokens")
+        )
+        steps.append(tokens - accepted)
+        found.append(drafted / (tokens - accepted))
+    assert steps[1] == pytest.approx(steps[0], rel=0.01)
+    assert found[1] == pytest.approx(found[0], rel=0.01)
+    assert "nothing was drafted" in refusal(
+        f"sim.acceptance.recording={simulated(tmp_path / 'plain', 'run.steps=1').dir}", *drafts, error=DataError
+    )
+
+
 def test_recordings_that_cannot_be_used_are_refused(once, tmp_path):
     table = read_requests(once.dir)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from sestina.core.errors import RunError
 from sestina.core.units import Seconds
-from sestina.telemetry.traces import read_chunks, read_requests, tail_start
+from sestina.telemetry.traces import read_requests, tail_start
 
 Outturn: TypeAlias = Mapping[str, float]
 """By what is asked of a rollout, means over steps."""
@@ -56,12 +56,3 @@ def check_lengths(run_dir: Path, recording: Path) -> None:
     lengths, recorded = (read_requests(folder)["response_tokens"].to_pylist() for folder in (run_dir, recording))
     if lengths != recorded:
         raise RunError(f"{run_dir}: its responses are not as long as those of {recording}")
-
-
-def read_acceptance(run_dir: Path) -> tuple[float, float]:
-    """Return the tokens that a step of a response has yielded, and those drafted for it, in the mean."""
-    chunks = read_chunks(run_dir)
-    names = ("tokens", "drafted_tokens", "accepted_tokens")
-    tokens, drafted, accepted = (float(chunks[name].to_numpy().sum()) for name in names)
-    steps = tokens - accepted
-    return tokens / steps, drafted / steps

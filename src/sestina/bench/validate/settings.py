@@ -75,11 +75,19 @@ SETTINGS = (
 
 
 def recording_of(setting: Setting) -> Setting:
-    """Return what a setting is predicted from: a run of whole responses for those, of chunks for all others.
+    """Return what a setting's pace is learnt from: a run of whole responses for those, of chunks for all others.
 
-    Such runs say what steps take in a run, where between them more is done the more often chunks end, and what drafts
-    yield, which depends on where siblings are.
+    Such runs say what steps take in a run, where between them more is done the more often chunks end.
     """
     if setting.scheduler == "group":
         return Setting(scheduler="group", instances=4, drafts=setting.drafts)
     return Setting(scheduler="divided", instances=3, chunk_tokens=128, drafts=setting.drafts)
+
+
+def drafting_of(setting: Setting) -> Setting:
+    """Return what a setting's drafts are learnt from: a run of short chunks, which say what they yield by the way.
+
+    Drafts of the group are of siblings on the same instance; where a group stays together, one instance has all.
+    """
+    instances = 1 if setting.scheduler == "group" else 3
+    return Setting(scheduler="divided", instances=instances, chunk_tokens=32, drafts=setting.drafts)

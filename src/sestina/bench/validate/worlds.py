@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from sestina.bench.turns import Say
-from sestina.bench.validate.outturn import Outturn, check_lengths, read_acceptance, read_outturn
-from sestina.bench.validate.settings import BASE, Setting, recording_of
+from sestina.bench.validate.outturn import Outturn, check_lengths, read_outturn
+from sestina.bench.validate.settings import BASE, Setting, drafting_of, recording_of
 from sestina.config.run import RunConfig
 from sestina.config.sweep import runs_of
 from sestina.controller.calibrate import calibrate
@@ -27,8 +27,8 @@ class Worlds:
     def __init__(self, say: Say) -> None:
         self._calibration = calibrate(_config(BASE, CALIBRATED, "calibration"), "validate", say)
         self.recording = self._emulated(CALIBRATED, "recording")
-        self._accepted: dict[Setting, tuple[float, float]] = {}
-        """Of recordings, by their settings, what drafts yield and how many are drafted."""
+        self._drafted: dict[Setting, Path] = {}
+        """Recordings with drafts, by their settings."""
         self._alone_s: dict[Setting, Seconds] = {}
         """Their makespans, simulated at the calibration's own pace."""
 
@@ -40,7 +40,7 @@ class Worlds:
 
     def predicted(self, setting: Setting, name: str, pace: float) -> Outturn:
         """Simulate a setting, from the calibration and recordings alone, at a pace."""
-        return self._simulated(setting, name, (*self._yields(recording_of(setting)), f"sim.hardware.pace={pace}"))
+        return self._simulated(setting, name, (*self._yields(setting), f"sim.hardware.pace={pace}"))
 
     def pace(self, setting: Setting, name: str) -> float:
         """Emulate a setting's recording once more; returns what it takes, over its simulation's makespan."""
@@ -65,18 +65,16 @@ class Worlds:
         )
         return read_outturn(_run(world, setting, name))
 
-    def _yields(self, recorded: Setting) -> tuple[str, ...]:
+    def _yields(self, setting: Setting) -> tuple[str, ...]:
         """Return what a recording says of what drafts yield."""
-        if recorded.drafts is None:
+        if setting.drafts is None:
             return ()
-        if recorded not in self._accepted:
-            self._accepted[recorded] = read_acceptance(self._emulated(recorded, f"recording-{len(self._accepted)}"))
-        tokens, drafted = self._accepted[recorded]
+        recorded = drafting_of(setting)
+        if recorded not in self._drafted:
+            self._drafted[recorded] = self._emulated(recorded, f"recording-{len(self._drafted)}")
         return (
-            f"sim.acceptance.draft_tokens={recorded.drafts[1]}",
-            "sim.acceptance.siblings=[0]",
-            f"sim.acceptance.tokens_per_step=[{tokens}]",
-            f"sim.acceptance.drafted_per_step=[{drafted}]",
+            f"sim.acceptance.draft_tokens={setting.drafts[1]}",
+            f"sim.acceptance.recording={self._drafted[recorded]}",
         )
 
 

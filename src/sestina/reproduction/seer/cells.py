@@ -1,24 +1,19 @@
 """Seer v3's table 4 and figures 7, 8, 10 and 11, beside what simulations say.
 
-Fitted, for each model: the spread of lengths between groups, to the baseline's tail share; and the ratio of the paper's
-seconds to simulated ones, to the baseline's total, which cancels out of every other cell but figure 8's.
+Fitted, for each model: the spread of lengths between groups, to all that is published of how the baseline's rollout
+went; and the ratio of the paper's seconds to simulated ones, to the baseline's total, which cancels out of every other
+cell but figure 8's.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from sestina.policies.planner import SchedulerKind
 from sestina.reproduction.cell import Cell
 from sestina.reproduction.rollouts import Outcome, rolled_out
-from sestina.reproduction.seer.published import (
-    QWEN_IDLE,
-    QWEN_ORACLE,
-    QWEN_PREEMPTIONS,
-    QWEN_SPREAD,
-    QWEN_TAILS,
-)
+from sestina.reproduction.seer.published import QWEN_ORACLE, QWEN_TAILS, Motivation, Published
 from sestina.reproduction.seer.tasks import TASKS, System, Task, world_of_task
 from sestina.reproduction.spread import SPREADS, spread_of
 
@@ -58,10 +53,8 @@ def cells(say: Say) -> list[Cell]:
 
 def reproduced(task: Task, say: Say) -> Reproduced:
     """Fit a model's spread, then simulate all systems with it."""
-    published = task.published
-    share = published.baseline_tail_s / published.baseline_s
     tried = {between: _run(task, between, say, "baseline", "group") for between in SPREADS}
-    between = spread_of(share, {between: outcome.tail_share for between, outcome in tried.items()})
+    between = spread_of(_said(task.published), {between: _went(outcome) for between, outcome in tried.items()})
     say(f"{PAPER}, {task.name}: lengths spread by {between:g} between groups")
     run = partial(_run, task, between, say)
     baseline, drafting = tried[between], run("drafting", "context")
@@ -80,6 +73,23 @@ def reproduced(task: Task, say: Say) -> Reproduced:
         },
         oracle=run("seer", "oracle") if task.name.startswith("Qwen") else None,
     )
+
+
+def _said(published: Published) -> dict[str, float]:
+    """Return what is known of a baseline's rollout beside its seconds."""
+    tail = {"tail share": published.baseline_tail_s / published.baseline_s}
+    went = published.motivation
+    return tail if went is None else tail | {"preemptions": went.preemptions, "idle": went.idle, "spread": went.spread}
+
+
+def _went(outcome: Outcome) -> dict[str, float]:
+    """Return the same of a simulated one."""
+    return {
+        "tail share": outcome.tail_share,
+        "preemptions": outcome.preemptions,
+        "idle": outcome.idle,
+        "spread": outcome.spread,
+    }
 
 
 def _run(
@@ -113,19 +123,27 @@ def cells_of(one: Reproduced) -> list[Cell]:
     for size, (baseline, seer) in one.sized.items():
         name = f"{one.task.name} with G = {size}"
         found.append(_cell(name, "figure 7", "Seer", "x", published.seer[size], _gain(baseline, seer)))
-    return found + (_qwen(one, one.oracle) if one.oracle else [])
+    found += _motivation(one, published.motivation) if published.motivation else []
+    return found + (_figure_10(one, one.oracle) if one.oracle else [])
 
 
-def _qwen(one: Reproduced, oracle: Outcome) -> list[Cell]:
+def _motivation(one: Reproduced, published: Motivation) -> list[Cell]:
+    base = one.baseline
+    cell = partial(_cell, one.task.name, "section 2", kind="fitted")
+    return [
+        cell("veRL, preemptions", "", published.preemptions, base.preemptions),
+        cell("veRL, an instance's idle share", "", published.idle, base.idle),
+        cell("veRL, spread of instances' ends", "", published.spread, base.spread),
+    ]
+
+
+def _figure_10(one: Reproduced, oracle: Outcome) -> list[Cell]:
     base = one.baseline
     cell = partial(_cell, one.task.name)
     return [
         cell("figure 10", "oracle", "x", QWEN_ORACLE, _gain(base, oracle)),
         cell("figure 10", "tail, divided", "x", QWEN_TAILS["divided"], one.divided.tail_s / base.tail_s),
         cell("figure 10", "tail, context", "x", QWEN_TAILS["context"], one.context.tail_s / base.tail_s),
-        cell("section 2", "veRL, preemptions", "", QWEN_PREEMPTIONS, base.preemptions),
-        cell("section 2", "veRL, an instance's idle share", "", QWEN_IDLE, base.idle),
-        cell("section 2", "veRL, spread of instances' ends", "", QWEN_SPREAD, base.spread),
     ]
 
 
@@ -133,8 +151,15 @@ def _gain(baseline: Outcome, system: Outcome) -> float:
     return baseline.rollout_s / system.rollout_s
 
 
-def _cell(model: str, table: str, row: str, unit: str, published: float, simulated: float, **kind: str) -> Cell:
-    fitted = kind.get("kind") == "fitted"
+def _cell(
+    model: str,
+    table: str,
+    row: str,
+    unit: str,
+    published: float,
+    simulated: float,
+    kind: Literal["predicted", "fitted"] = "predicted",
+) -> Cell:
     return Cell(
         paper=PAPER,
         table=table,
@@ -142,5 +167,5 @@ def _cell(model: str, table: str, row: str, unit: str, published: float, simulat
         unit=unit,
         published=published,
         simulated=simulated,
-        kind="fitted" if fitted else "predicted",
+        kind=kind,
     )

@@ -4,6 +4,17 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Motivation:
+    """Of one rollout of veRL (section 2)."""
+
+    preemptions: float
+    idle: float
+    """Mean share of it for which an instance is done."""
+    spread: float
+    """Share of it between the first instance to be done and the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """Of one model."""
 
@@ -23,6 +34,7 @@ class Published:
     """Figure 11: throughput of grouped drafts over none."""
     accepted: float
     """Figure 11: tokens of a step with them."""
+    motivation: Motivation | None = None
 
 
 MOONLIGHT = Published(
@@ -48,6 +60,7 @@ QWEN = Published(
     seer={8: 1.82, 16: 2.04},
     drafts=1.38,
     accepted=2.15,
+    motivation=Motivation(preemptions=13686, idle=0.37, spread=0.70),
 )
 KIMI = Published(
     baseline_s=12202,
@@ -66,9 +79,3 @@ QWEN_ORACLE = 1.63
 """Figure 10: throughput over veRL with lengths known; its tail is printed as 0.00."""
 QWEN_TAILS = {"divided": 0.79, "context": 0.11}
 """Figure 10: tail over veRL's."""
-QWEN_PREEMPTIONS = 13686
-"""Section 2: of one iteration of veRL."""
-QWEN_IDLE = 0.37
-"""Section 2: mean share of a rollout for which an instance of veRL is done."""
-QWEN_SPREAD = 0.70
-"""Section 2: share of a rollout between the first instance of veRL to be done and the last."""

@@ -85,9 +85,9 @@ def recording_of(setting: Setting) -> Setting:
 
 
 def drafting_of(setting: Setting) -> Setting:
-    """Return what a setting's drafts are learnt from: a run of short chunks, which say what they yield by the way.
+    """Return what a setting's drafts are learnt from: a run of chunks, which say what they yield on the way.
 
     Drafts of the group are of siblings on the same instance; where a group stays together, one instance has all.
     """
-    instances = 1 if setting.scheduler == "group" else 3
-    return Setting(scheduler="divided", instances=instances, chunk_tokens=32, drafts=setting.drafts)
+    together = setting.scheduler == "group"
+    return Setting(scheduler="divided", instances=1 if together else 3, chunk_tokens=128, drafts=setting.drafts)

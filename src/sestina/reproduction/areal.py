@@ -15,7 +15,7 @@ are of the middle of shorter ones, and rates of generation of runs that always h
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -25,7 +25,7 @@ from sestina.config.run import RunConfig
 from sestina.config.sim import DrawnConfig, GpuConfig, SimConfig
 from sestina.config.sweep import runs_of
 from sestina.core.units import Seconds
-from sestina.reproduction.cell import Cell
+from sestina.reproduction.cell import Cell, Kind, cell_of
 from sestina.simulator.lengths import correlated_lengths
 from sestina.simulator.rollouts import driver_of, steps_of
 from sestina.simulator.world import world_of
@@ -35,6 +35,7 @@ Lines: TypeAlias = list[dict[str, float]]
 """Metrics of a run's steps."""
 
 PAPER = "AReaL v5"
+_cell = partial(cell_of, PAPER)
 CONF = Path("conf")
 ALWAYS = 10**6
 """A staleness that no run reaches: eta is infinite."""
@@ -94,7 +95,7 @@ def _figure_5c(base: Setting, say: Say) -> list[Cell]:
     rates = {eta: shrunk * trained_rate(simulated(replace(base, eta=eta))) for eta in (0, *FIGURE_5C)}
     say(f"AReaL, figure 5c, by eta: {_shown(rates)}")
 
-    def cell(eta: int, published: float, kind: Literal["predicted", "fitted"]) -> Cell:
+    def cell(eta: int, published: float, kind: Kind) -> Cell:
         row = f"1.5B, 16 nodes, {_eta(eta)}"
         return _cell("figure 5c", row, "thousand tokens/s trained on", published, rates[eta], kind)
 
@@ -234,12 +235,6 @@ def _middle(lines: Lines) -> Lines:
 
 def _mean_step_s(setting: Setting) -> Seconds:
     return statistics.fmean(line["perf/step_s"] for line in simulated(setting))
-
-
-def _cell(
-    table: str, row: str, unit: str, published: float, value: float, kind: Literal["predicted", "fitted"]
-) -> Cell:
-    return Cell(paper=PAPER, table=table, row=row, unit=unit, published=published, simulated=value, kind=kind)
 
 
 def _eta(eta: int) -> str:

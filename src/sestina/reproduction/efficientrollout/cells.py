@@ -7,11 +7,10 @@ Fitted, for each model: for how long of the plain rollout nothing decodes.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 from sestina.core.units import Seconds
 from sestina.policies.drafting.cost import StepCost
-from sestina.reproduction.cell import Cell
+from sestina.reproduction.cell import Cell, cell_of
 from sestina.reproduction.efficientrollout.published import (
     FIXED_GAINS,
     GRID_CONTEXT,
@@ -26,6 +25,8 @@ from sestina.reproduction.efficientrollout.published import (
 from sestina.reproduction.efficientrollout.timeline import Slice, cost_of, cycle_s, rollout_s, slices_of, tau_of
 
 PAPER = "EfficientRollout v1"
+
+_cell = partial(cell_of, PAPER)
 
 
 def cells(say: Callable[[str], None]) -> list[Cell]:
@@ -84,14 +85,3 @@ def _latencies() -> list[Cell]:
 
 def _say_share(say: Callable[[str], None], name: str, plain: float) -> None:
     say(f"{name}: {plain:.0%} of the steps are plain")
-
-
-def _cell(
-    table: str,
-    row: str,
-    unit: str,
-    published: float,
-    simulated: float,
-    kind: Literal["predicted", "fitted"] = "predicted",
-) -> Cell:
-    return Cell(paper=PAPER, table=table, row=row, unit=unit, published=published, simulated=simulated, kind=kind)

@@ -8,10 +8,10 @@ cell but figure 8's.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from sestina.policies.planner import SchedulerKind
-from sestina.reproduction.cell import Cell
+from sestina.reproduction.cell import Cell, Kind, cell_of
 from sestina.reproduction.rollouts import Outcome, rolled_out
 from sestina.reproduction.seer.published import QWEN_ORACLE, QWEN_TAILS, Motivation, Published
 from sestina.reproduction.seer.tasks import TASKS, System, Task, world_of_task
@@ -152,20 +152,6 @@ def _gain(baseline: Outcome, system: Outcome) -> float:
 
 
 def _cell(
-    model: str,
-    table: str,
-    row: str,
-    unit: str,
-    published: float,
-    simulated: float,
-    kind: Literal["predicted", "fitted"] = "predicted",
+    model: str, table: str, row: str, unit: str, published: float, simulated: float, kind: Kind = "predicted"
 ) -> Cell:
-    return Cell(
-        paper=PAPER,
-        table=table,
-        row=f"{model}, {row}",
-        unit=unit,
-        published=published,
-        simulated=simulated,
-        kind=kind,
-    )
+    return cell_of(PAPER, table, f"{model}, {row}", unit, published, simulated, kind)

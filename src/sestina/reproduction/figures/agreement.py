@@ -12,7 +12,7 @@ from sestina.reproduction.verdict import MEDIAN
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
+TICKS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
 ROW_INCHES = 0.28
 MARKS = {"predicted": {"marker": "o", "facecolors": "#12395b"}, "fitted": {"marker": "D", "facecolors": "white"}}
 
@@ -29,7 +29,9 @@ def agreement(cells: Sequence[Cell]) -> Picture:
         for kind, mark in MARKS.items():
             _scatter(axes, tables, kind, mark)
         axes.set(xscale="log", xlabel="simulated over published value")
-        axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        low, high = axes.get_xlim()
+        ticks = [tick for tick in TICKS if low <= tick <= high]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_xticks([], minor=True)
         axes.set_yticks(range(len(tables)), list(tables))
         axes.set_ylim(len(tables) - 0.5, -0.5)

@@ -52,9 +52,11 @@ class Yields:
 def read_yields(run_dir: Path, *, draft_tokens: int) -> Yields:
     """Return what a run's chunks came to with drafts of `draft_tokens`, classes having about equally many steps.
 
-    Raises DataError where nothing was drafted, or more than that, and where a group is of two steps.
+    Raises DataError where there are no chunks, or nothing was drafted, or more than that; and for a group of two steps.
     """
     chunks = read_chunks(run_dir).filter(pc.field("group") < EVAL_GROUPS)
+    if not len(chunks):
+        raise DataError(f"{run_dir}: has no chunks in traces/; sim.acceptance.recording is the directory of a run")
     chunks = chunks.sort_by([(name, "ascending") for name in ("group", "sample", "step", "chunk")])
     group, sample, step = (chunks[name].to_numpy() for name in ("group", "sample", "step"))
     names = ("tokens", "drafted_tokens", "accepted_tokens")

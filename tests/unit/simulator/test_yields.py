@@ -94,6 +94,8 @@ def test_chunks_change_their_class_on_the_way(given_chunks):
 
 
 def test_a_recording_that_says_nothing_of_drafts_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"has no chunks in traces/; sim.acceptance.recording is the directory of a"):
+        read_yields(tmp_path / "nowhere", draft_tokens=4)
     with pytest.raises(DataError, match=r"nothing was drafted in this run; sim.acceptance.recording is one with dra"):
         recorded(tmp_path / "plain", row(0, 0, 20, 20))
     with pytest.raises(DataError, match=r"drafts were longer than sim.acceptance.draft_tokens 2; it is what the recor"):

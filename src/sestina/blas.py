@@ -2,8 +2,8 @@
 
 PyTorch's products on x86 are MKL's, which on Intel's CPUs adds in another order for few rows than for many; where "few"
 ends depends on the shape. Its strict reproducible mode does not (oneMKL Developer Guide, "Reproducibility Conditions"):
-with 16 rows and more it takes as long, with one twice as long. It is for Intel's CPUs alone. On AMD's, products of
-four rows or more have the same bits without it.
+with 16 rows and more it takes about as long, with fewer up to two and a half times. It is for Intel's CPUs alone. On
+AMD's, products of four rows or more have the same bits without it.
 """
 
 import os

@@ -26,6 +26,7 @@ from sestina.rollout.job import Job
 from sestina.rollout.pages import PAGE_TOKENS, PRIVATE, PagePool, pages_for
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.step import Step, lay_out
+from sestina.rollout.taken import Joined
 from sestina.rollout.verify import Verified, verify
 
 WATERMARK = 0.01
@@ -55,6 +56,10 @@ class Batcher:
         self._watermark = int(pool.num_pages * WATERMARK)
         self.verified: Verified | None = None
         """What the drafts of the last completed step came to; None when nothing was drafted."""
+        self.joined: list[Joined] = []
+        """What was admitted to the step that was last planned."""
+        self.looked = False
+        """Whether drafts were looked for in it, found or not."""
         self._decoding = np.zeros(0, np.int32)
         self._draft_rows = 0
         self._prefilling: list[Job] = []
@@ -70,6 +75,7 @@ class Batcher:
         What `propose` drafts is verified in this step. It takes at most half of the rows that others wait for, and
         pages that nobody needs.
         """
+        self.joined, self.looked = [], False
         self._grow_decoding()
         budget = self._max_step_tokens - len(self._decoding)
         drafts = self._draft(propose, budget) if propose and len(self._decoding) else None
@@ -152,6 +158,7 @@ class Batcher:
         table, slots = self.slots, self._decoding
         self._draft_rows = budget // 2 if self._prefilling or self.waiting else budget
         drafts = propose(slots, np.minimum(table.limit[slots] - table.length[slots] - 1, self._draft_rows))
+        self.looked = drafts is not None
         if drafts is None or not drafts.counts.any():
             return None
         drafts = drafts.at_most(self.reserve(drafts.counts))
@@ -219,6 +226,8 @@ class Batcher:
         table.block_tables[job.slot, : len(job.pages)] = job.pages
         if job.pooled is not None and self._restore is not None:
             table.computed[job.slot] = self._restore(job, len(matched))
+        cached = int(table.computed[job.slot])
+        self.joined.append(Joined(text_tokens=len(job.known), cached_tokens=cached))
         self.running[job.slot] = job
         self._prefilling.append(job)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sestina.rollout.fused import Common
     from sestina.rollout.sglang.pool import ServerPool
     from sestina.rollout.speculation.host import BuildSpeculator
+    from sestina.rollout.taken import OnStep
 
 
 _VALUE_BYTES = {"float32": 4, "bfloat16": 2}
@@ -76,11 +77,13 @@ def build_engine(
     clock: Clock = time.monotonic,
     kv_thread: Executor | None = None,
     common: "Common | None" = None,
+    on_step: "OnStep | None" = None,
 ) -> Engine:
     """Return the engine, ready for weights, its drafter at this desk if any; only what it needs is imported.
 
     An embedded engine is told the time by `clock`, has `kv_thread` read and write for its pool, and weights in
-    common with others of its thread.
+    common with others of its thread. Where `on_step` is told of its steps, to move that clock, drafting is timed by it
+    too.
     """
     desk = desk or DraftDesk()
     match config.engine:
@@ -93,7 +96,7 @@ def build_engine(
                 max_context_tokens=config.max_context_tokens,
                 seed=config.seed,
                 stop_token=config.stop_token,
-                speculator=_speculator(config, config.engine, desk),
+                speculator=_speculator(config, config.engine, desk, clock if on_step else None),
                 drafter=_drafter(config.draft, desk),
                 cost=_cost(config, config.engine),
                 kv_pool=_kv_pool(config),
@@ -101,6 +104,7 @@ def build_engine(
                 interruption=config.interruption,
                 clock=clock,
                 common=common,
+                on_step=on_step,
             )
         case SGLangEngineConfig():
             from sestina.rollout.sglang.engine import SGLangEngine  # noqa: PLC0415
@@ -122,13 +126,16 @@ def build_engine(
             assert_never(config.engine)
 
 
-def _speculator(config: InstanceConfig, engine: TorchEngineConfig, desk: DraftDesk) -> Speculator | None:
+def _speculator(
+    config: InstanceConfig, engine: TorchEngineConfig, desk: DraftDesk, watch: Clock | None
+) -> Speculator | None:
     if config.draft.source in ("none", "quantized"):
         return None
     from sestina.rollout.speculation.suffix import SuffixSpeculator  # noqa: PLC0415
 
     vocab_size = config.shape.vocab_size
-    return SuffixSpeculator(config.draft, vocab_size=vocab_size, num_slots=engine.max_running, desk=desk)
+    num_slots = engine.max_running
+    return SuffixSpeculator(config.draft, vocab_size=vocab_size, num_slots=num_slots, desk=desk, watch=watch)
 
 
 def _drafter(draft: DraftConfig, desk: DraftDesk) -> "BuildSpeculator | None":

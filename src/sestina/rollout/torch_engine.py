@@ -41,6 +41,7 @@ from sestina.rollout.speculation.host import BuildSpeculator, Host
 from sestina.rollout.speculation.rest import Rest
 from sestina.rollout.speculation.speculator import Outcome, Speculator
 from sestina.rollout.step import Step, moves, rows_of
+from sestina.rollout.taken import OnStep, taken_of
 
 
 class TorchEngine:
@@ -48,7 +49,7 @@ class TorchEngine:
 
     `drafter` makes a speculator that runs a model of its own beside the engine's; there is one speculator at most.
     With a speculator, `cost` is what steps take; None measures it when the first weights are there. `kv_thread` reads
-    and writes for the pool. Engines with the same `common` are of one thread.
+    and writes for the pool. Engines with the same `common` are of one thread. `on_step` hears of every step.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class TorchEngine:
         interruption: Interruption = "refuse",
         cost: StepCost | None = None,
         common: Common | None = None,
+        on_step: OnStep | None = None,
     ) -> None:
         self._clock = clock
+        self._on_step = on_step
         self._config = config
         self._interruption: Interruption = interruption
         self._shape = shape
@@ -214,6 +217,8 @@ class TorchEngine:
     def _advance(self) -> list[tuple[Job, Finish]]:
         began_s = self._clock()
         step = self._batcher.plan(began_s, self._asked())
+        if self._on_step:
+            self._on_step(taken_of(step, self._batcher))
         inputs = step_inputs(step, self._batcher.slots, self._device)
         tokens, logprobs = self._draw(self._model.forward(inputs), inputs, step)
         ended = self._batcher.complete(step, tokens.cpu().numpy(), logprobs.cpu().numpy(), self._stop_token)

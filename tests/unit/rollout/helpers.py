@@ -25,6 +25,7 @@ def make_engine(
     kv_pool=None,
     interruption="refuse",
     common=None,
+    on_step=None,
     **changes,
 ):
     config = TorchEngineConfig(
@@ -47,6 +48,7 @@ def make_engine(
         interruption=interruption,
         cost=cost,
         common=common,
+        on_step=on_step,
     )
     if weights is not None:
         engine.load_weights(0, weights)

@@ -13,6 +13,7 @@ from sestina.policies.drafting.policy import DraftPolicy
 from sestina.policies.drafting.step import IntArray as SlotArray
 from sestina.policies.drafting.step import StepOutcome, StepPlan, StepView
 from sestina.rollout.drafts import IntArray
+from sestina.rollout.engine import Clock
 from sestina.rollout.job import Job
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.config import DraftConfig
@@ -32,8 +33,10 @@ MOST_REST = 2048
 class Decisions:
     """Owns the policy; new weights end a rollout, of which the length policy is told. Evaluations do not count."""
 
-    def __init__(self, config: DraftConfig, num_slots: int) -> None:
+    def __init__(self, config: DraftConfig, num_slots: int, watch: Clock = time.thread_time) -> None:
+        """`watch` times what deciding takes."""
         self._config = config
+        self._watch = watch
         self._num_slots = num_slots
         self._policy: DraftPolicy | None = None
         self._met = Met(num_slots)
@@ -67,7 +70,7 @@ class Decisions:
 
         Drafting would begin with what takes `arrears_s`.
         """
-        began_s = time.thread_time()
+        began_s = self._watch()
         self._meet(table, slots)
         view = StepView(
             slots=slots.astype(np.int64),
@@ -78,7 +81,7 @@ class Decisions:
         )
         plan = self.policy.plan(view)
         self.planned = view, plan
-        self._spent_s = time.thread_time() - began_s
+        self._spent_s = self._watch() - began_s
         return plan
 
     def withdraw(self) -> None:
@@ -97,7 +100,7 @@ class Decisions:
         planned, self.planned = self.planned, None
         if planned is None:
             return 0
-        began_s = time.thread_time()
+        began_s = self._watch()
         _, plan = planned
         self._count(table, planned, outcome)
         # Without drafts the step would not have waited for the decision.
@@ -107,7 +110,7 @@ class Decisions:
             self.policy.learn(_account(planned, outcome, seconds, rested))
         if plan.speculate or plan.reason in ("control", "no-room"):
             return 0
-        spent_s = self._spent_s + time.thread_time() - began_s
+        spent_s = self._spent_s + self._watch() - began_s
         return min(MOST_REST, int(spent_s / (SHARE * max(seconds, 1e-9))))
 
     def _meet(self, table: SlotTable, slots: IntArray) -> None:

@@ -17,6 +17,7 @@ from sestina.drafting.settings import MEMORY_LIMIT_BYTES
 from sestina.policies.drafting.cost import StepCost
 from sestina.policies.drafting.step import StepPlan
 from sestina.rollout.drafts import Drafts, IntArray
+from sestina.rollout.engine import Clock
 from sestina.rollout.job import Job
 from sestina.rollout.slots import SlotTable
 from sestina.rollout.speculation.arrears import Arrears
@@ -51,8 +52,12 @@ class SuffixSpeculator:
         num_slots: int,
         memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
         desk: DraftDesk | None = None,
+        watch: Clock | None = None,
     ) -> None:
-        """The desk's shared index, if any, takes the place of one of its own, and whoever made it begins it."""
+        """The desk's shared index, if any, takes the place of one of its own, and whoever made it begins it.
+
+        `watch` times what drafting takes; None: the machine's clock.
+        """
         desk = desk or DraftDesk()
         self._config = config
         self._sources = Sources(config, desk, vocab_size=vocab_size, num_slots=num_slots)
@@ -60,7 +65,8 @@ class SuffixSpeculator:
         self._settings = IndexSettings(vocab_size=vocab_size, memory_limit_bytes=memory_limit_bytes)
         self._shared = desk.shared
         self._counts = desk.counts
-        self._decisions = Decisions(config, num_slots)
+        self._watch = watch or time.perf_counter
+        self._decisions = Decisions(config, num_slots, watch or time.thread_time)
         self._entered = Met(num_slots)
         self._handles = np.zeros(num_slots, np.int64)
         self._num_tokens = np.zeros(num_slots, np.int64)
@@ -78,11 +84,11 @@ class SuffixSpeculator:
         """See `Speculator.propose`."""
         if self._full:
             return None
-        began_s = time.perf_counter()
+        began_s = self._watch()
         arrears_s = self._arrears.expected_s(self._num_owed(table, slots))
         plan = self._decisions.plan(table, slots, most, arrears_s)
         drafts = self._carry_out(plan, table, slots, most) if plan.speculate else None
-        self._spent_s = time.perf_counter() - began_s
+        self._spent_s = self._watch() - began_s
         return drafts
 
     def _carry_out(self, plan: StepPlan, table: SlotTable, slots: IntArray, most: IntArray) -> Drafts | None:
@@ -95,11 +101,11 @@ class SuffixSpeculator:
             return self._give_up(error)
 
     def _draft(self, table: SlotTable, slots: IntArray, wanted: IntArray, paths: DraftSettings) -> DraftBuffers:
-        began_s, owed = time.perf_counter(), self._num_owed(table, slots)
+        began_s, owed = self._watch(), self._num_owed(table, slots)
         self._settle()
         self._enter(table, slots)
         self._read(table, slots)
-        self._arrears.took(owed, time.perf_counter() - began_s)
+        self._arrears.took(owed, self._watch() - began_s)
         return self._index.draft(self._handles[slots], wanted, paths)
 
     def _num_owed(self, table: SlotTable, slots: IntArray) -> int:
@@ -205,12 +211,10 @@ class SuffixSpeculator:
         self._num_tokens[slots] = known
 
 
-def _padded(found: DraftBuffers, *, trees: bool) -> Drafts | None:
+def _padded(found: DraftBuffers, *, trees: bool) -> Drafts:
     """Return drafts as lines of equal length."""
     counts = np.diff(found.bounds).astype(np.int32)
     longest = int(counts.max(initial=0))
-    if not longest:
-        return None
     there = np.arange(longest) < counts[:, None]
     used = slice(0, int(found.bounds[-1]))
     tokens = np.zeros(there.shape, np.int32)

@@ -132,11 +132,11 @@ class SimConfig:
     train_s: NonNegative = 0.0
     """What a training step takes, and its weights to be published, in run.mode `pipelined`."""
     hardware: HardwareConfig | None = None
-    """What the engines of a simulated world run on."""
+    """What the engines of a simulated world run on; what steps of an emulated world's take, if not what they do."""
     workload: WorkloadConfig | None = None
     acceptance: AcceptanceConfig | None = None
     reward_s: NonNegative = 0.0
-    """What scoring a drawn response takes."""
+    """What scoring a response takes, where nobody times it."""
     kv_reach: Literal["node", "cluster"] = "node"
     """From where a KV pool serves an instance."""
     compare: tuple[SchedulerKind, ...] = ()

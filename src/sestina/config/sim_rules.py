@@ -64,6 +64,44 @@ def _one_rank_is_shared(num_ranks: int, shares: int) -> str | None:
     return "1: the emulated trainer is one rank" if shares and num_ranks > 1 else None
 
 
+def _engines_are_of_this_machine(kind: str, world: str) -> str | None:
+    absent = world == "emulated" and kind != "calibrated"
+    return "'calibrated' (sim/hardware=calibrated), or sim.hardware null: its engines run here" if absent else None
+
+
+def _nothing_else_is_timed(controller: str, world: str, kind: str) -> str | None:
+    measured = world == "emulated" and kind == "calibrated" and controller == "measured"
+    return "'free': steps take what was calibrated, and no calibration has decisions" if measured else None
+
+
+def _training_is_in_no_calibration(shares: int, world: str, kind: str) -> str | None:
+    timed = world == "emulated" and kind == "calibrated" and shares
+    return "0: steps take what was calibrated, and no calibration has training" if timed else None
+
+
+def _moves_are_in_no_calibration(pool: str, world: str, kind: str) -> str | None:
+    timed = world == "emulated" and kind == "calibrated" and pool != "none"
+    return "'none': steps take what was calibrated, and no calibration has moves" if timed else None
+
+
+def _drafters_are_in_no_calibration(source: str, world: str, kind: str) -> str | None:
+    timed = world == "emulated" and kind == "calibrated" and source == "quantized"
+    return "a source that looks drafts up: no calibration has steps of a drafting model" if timed else None
+
+
+def _scoring_takes_what_it_takes(reward_s: float, world: str, _hardware: None) -> str | None:
+    given = world == "emulated" and reward_s
+    return "0: scoring takes what it really takes, unless sim.hardware says what steps take" if given else None
+
+
+def _prompts_are_real(_kind: str, world: str) -> str | None:
+    return "sim.workload null: prompts and tokens are real there" if world == "emulated" else None
+
+
+def _drafts_are_real(_tokens: int, world: str) -> str | None:
+    return "sim.acceptance null: drafts are real there" if world == "emulated" else None
+
+
 SIM_RULES = (
     Rule(needs=("sim.world", "rollout.engine.kind"), check=_world_has_engines),
     Rule(needs=("sim.world", "cluster.layout"), check=_world_is_one_process),
@@ -78,4 +116,12 @@ SIM_RULES = (
     Rule(needs=("sim.train_s", "sim.world"), check=_training_is_modelled),
     Rule(needs=("sim.workload.seen_before", "sim.workload.epoch_steps"), check=_seen_in_an_epoch),
     Rule(needs=("trainer.num_ranks", "sim.trainer_shares"), check=_one_rank_is_shared),
+    Rule(needs=("sim.hardware.kind", "sim.world"), check=_engines_are_of_this_machine),
+    Rule(needs=("sim.controller", "sim.world", "sim.hardware.kind"), check=_nothing_else_is_timed),
+    Rule(needs=("sim.trainer_shares", "sim.world", "sim.hardware.kind"), check=_training_is_in_no_calibration),
+    Rule(needs=("rollout.kv_pool.kind", "sim.world", "sim.hardware.kind"), check=_moves_are_in_no_calibration),
+    Rule(needs=("draft.source", "sim.world", "sim.hardware.kind"), check=_drafters_are_in_no_calibration),
+    Rule(needs=("sim.reward_s", "sim.world", "sim.hardware"), check=_scoring_takes_what_it_takes),
+    Rule(needs=("sim.workload.kind", "sim.world"), check=_prompts_are_real),
+    Rule(needs=("sim.acceptance.draft_tokens", "sim.world"), check=_drafts_are_real),
 )

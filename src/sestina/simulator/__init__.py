@@ -9,6 +9,7 @@ asked.py       admission of asynchronous training, asked for a batch whenever so
 Emulated: real engines and tokens.
 clock.py       time that passes only while something works, by as much as that really took
 instance.py    one real engine under a clock of its own
+engines.py     all of them from a configuration, and what moves their clocks: what steps take, or a calibration
 inline.py      what a thread beside an engine does, on that clock too
 emulated.py    the driver
 trainer.py     a real trainer, whose time is shared out

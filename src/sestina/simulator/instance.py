@@ -1,6 +1,7 @@
 """A rollout instance of an emulated world: a real engine, whose steps take on its own clock what they really took."""
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import torch
 
@@ -11,6 +12,8 @@ from sestina.simulator.clock import VirtualClock
 from sestina.transport.codec import decode, encode
 from sestina.transport.messages import AbortChunks, ChunkEnded, Message, StartChunk
 
+Weights: TypeAlias = Mapping[str, torch.Tensor]
+
 
 class EmulatedInstance:
     """Between steps it reads what has arrived and sends what has ended, as a rollout rank does."""
@@ -20,7 +23,7 @@ class EmulatedInstance:
         instance: InstanceId,
         engine: Engine,
         clock: VirtualClock,
-        weights: Mapping[str, torch.Tensor] | None = None,
+        weights: Weights | None = None,
         *,
         drains: bool = False,
     ) -> None:
@@ -36,7 +39,7 @@ class EmulatedInstance:
         self._weights = weights
         self._drains = drains
         self._arrived: list[bytes] = []
-        self._update: tuple[Version, Mapping[str, torch.Tensor]] | None = None
+        self._update: tuple[Version, Weights] | None = None
 
     def up(self) -> InstanceUp:
         """Return what the planner is told of it."""
@@ -52,7 +55,7 @@ class EmulatedInstance:
         """Messages lie at its door."""
         self._arrived.append(frame)
 
-    def update(self, version: Version, tensors: Mapping[str, torch.Tensor]) -> None:
+    def update(self, version: Version, tensors: Weights) -> None:
         """Weights lie at its door."""
         self._update = version, tensors
 

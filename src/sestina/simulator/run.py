@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from typing import TypeAlias, get_args
+from dataclasses import replace
+from typing import get_args
 
-import torch
 from rich.console import Console
 
 from sestina.config.resolved import as_dict, write_resolved
@@ -15,7 +15,6 @@ from sestina.config.sim import SimConfig
 from sestina.config.split import share_of
 from sestina.controller.draft_metrics import tally_metrics
 from sestina.controller.feed import Feed
-from sestina.controller.instance import instance_config
 from sestina.controller.materials import Materials
 from sestina.controller.plan import planner_of
 from sestina.controller.preflight import prepare
@@ -23,24 +22,22 @@ from sestina.controller.run_dir import CONFIG, JOURNAL, SUMMARY, RunDir
 from sestina.controller.sample import Sample, rows_of
 from sestina.controller.trainer import silence_megatron, trainer_job
 from sestina.core.errors import ConfigError, RunDirError
-from sestina.core.units import InstanceId
-from sestina.models.shape import read_shape
-from sestina.models.weights import read_weights
+from sestina.core.units import Seconds
 from sestina.policies.planner import SchedulerKind
+from sestina.rewards import messages as rewards
+from sestina.rewards.outcome import Outcome
 from sestina.rewards.pool import RewardPool
-from sestina.rollout.build import build_engine
-from sestina.rollout.fused import Common
 from sestina.rollout.meter import Meter, meter_for
 from sestina.rollout.speculation.desk import DraftDesk
 from sestina.simulator.advice.advise import advise
 from sestina.simulator.advice.table import ADVICE
 from sestina.simulator.clock import VirtualClock, nothing_takes_time
 from sestina.simulator.compare import PICTURE, TABLE, draw_finished, table_of, write_table
+from sestina.simulator.cost.step import EngineCost
 from sestina.simulator.emulated import EmulatedDriver
 from sestina.simulator.emulated_pipeline import pipelined_steps
+from sestina.simulator.engines import cost_of, instances_of
 from sestina.simulator.heap import settled_heap
-from sestina.simulator.inline import Inline
-from sestina.simulator.instance import EmulatedInstance
 from sestina.simulator.rollouts import roll_out
 from sestina.simulator.scoring import Score
 from sestina.simulator.trainer import EmulatedTrainer
@@ -52,8 +49,6 @@ from sestina.telemetry.metrics import FILE_NAME as METRICS
 from sestina.telemetry.metrics import MetricsWriter
 from sestina.telemetry.report import summary
 from sestina.telemetry.traces import write_step
-
-Weights: TypeAlias = Mapping[str, torch.Tensor]
 
 
 def simulate(config: RunConfig, console: Console) -> None:
@@ -67,10 +62,10 @@ def simulate(config: RunConfig, console: Console) -> None:
 
 
 def _emulate(config: RunConfig, sim: SimConfig, console: Console) -> None:
-    materials = prepare(config)
+    materials, cost = prepare(config), cost_of(config, sim)
     with _held(config) as run_dir:
         write_resolved(config, run_dir.file(CONFIG))
-        _roll_out(config, sim, materials, run_dir, console)
+        _roll_out(config, sim, cost, materials, run_dir, console)
     _report(run_dir, console)
 
 
@@ -117,19 +112,22 @@ def _held(config: RunConfig) -> Iterator[RunDir]:
         run_dir.release()
 
 
-def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: RunDir, console: Console) -> None:
+def _roll_out(
+    config: RunConfig,
+    sim: SimConfig,
+    cost: EngineCost | None,
+    materials: Materials,
+    run_dir: RunDir,
+    console: Console,
+) -> None:
     meter = meter_for(config.rollout.engine.device)
     desks = [DraftDesk() for _ in range(config.rollout.num_instances)]
-    drains = config.run.mode == "async" and sim.updates == "drain"
     with ExitStack() as stack:
         metrics = MetricsWriter(
             run_dir.path, config.telemetry, resolved=as_dict(config), name=config.name, first_step=0
         )
         stack.push(lambda kind, *_: metrics.close(failed=kind is not None))
-        weights, common = _weights(config), Common()
-        instances = [
-            _instance(config, number, meter, desk, weights, common, drains=drains) for number, desk in enumerate(desks)
-        ]
+        instances = instances_of(config, sim, desks, cost)
         for instance in instances:
             stack.callback(instance.engine.close)
         driver = EmulatedDriver(
@@ -138,7 +136,7 @@ def _roll_out(config: RunConfig, sim: SimConfig, materials: Materials, run_dir: 
             clock=VirtualClock(meter if sim.controller == "measured" else nothing_takes_time),
             journal=stack.enter_context(closing(Journal(run_dir.file(JOURNAL)))),
             tokenizer=materials.tokenizer,
-            score=stack.enter_context(_pool(config)),
+            score=stack.enter_context(_pool(config, None if cost is None else sim.reward_s)),
             num_workers=config.reward.num_workers,
         )
         feed = Feed(config, materials)
@@ -184,36 +182,18 @@ def _trainer(config: RunConfig, sim: SimConfig, meter: Meter) -> Iterator[Emulat
         yield trainer
 
 
-def _weights(config: RunConfig) -> Weights:
-    """Read the weights that all instances start from, as their engines hold them."""
-    engine, tensors = config.rollout.engine, read_weights(config.model.path, read_shape(config.model.path))
-    return {name: tensor.to(engine.device, getattr(torch, engine.dtype)) for name, tensor in tensors.items()}
-
-
-def _instance(
-    config: RunConfig,
-    number: InstanceId,
-    meter: Meter,
-    desk: DraftDesk,
-    weights: Weights,
-    common: Common,
-    *,
-    drains: bool,
-) -> EmulatedInstance:
-    torch.set_num_threads(1)
-    clock, job = VirtualClock(meter), instance_config(config, number)
-    engine = build_engine(job, desk, clock=clock, kv_thread=Inline(), common=common)
-    engine.load_weights(0, weights)
-    return EmulatedInstance(number, engine, clock, weights, drains=drains)
-
-
 @contextlib.contextmanager
-def _pool(config: RunConfig) -> Iterator[Score]:
-    """Yield what scores with the run's own reward workers."""
+def _pool(config: RunConfig, takes_s: Seconds | None) -> Iterator[Score]:
+    """Yield what scores with the run's own reward workers, and takes what it takes, or what is given."""
     with asyncio.Runner() as runner:
         pool = RewardPool(config.reward, start_limit_s=config.deadlines.start_s)
         runner.run(pool.__aenter__())
+
+        def score(sample: rewards.Sample) -> Outcome:
+            outcome = runner.run(pool.score(sample))
+            return outcome if takes_s is None else replace(outcome, elapsed_s=takes_s)
+
         try:
-            yield lambda sample: runner.run(pool.score(sample))
+            yield score
         finally:
             runner.run(pool.close())

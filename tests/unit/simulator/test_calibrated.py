@@ -1,35 +1,19 @@
 import dataclasses
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from sestina.config.load import load
 from sestina.core.errors import AbsentError, ConfigError
-from sestina.models.shape import read_shape
-from sestina.policies.drafting.calibration import VERSION, CalibratedOn, Calibration
-from sestina.policies.drafting.cost import StepCost
-from sestina.policies.drafting.serving import ServingCost
-from sestina.rollout.calibration.file import engine_of, write_calibration
+from sestina.rollout.calibration.file import write_calibration
 from sestina.rollout.pages import PAGE_TOKENS
 from sestina.simulator.run import simulate
 from sestina.simulator.world import world_of
 from sestina.telemetry.metrics import read_metrics
 from tests.unit.config.helpers import changed
+from tests.unit.simulator.calibrations import COST, SERVING, calibrated_for
 
 ARGV = ("sim=simulated", "sim/hardware=calibrated", "+exp=quickstart")
-COST = StepCost(
-    weights_s=4e-4,
-    kv_token_s=1e-8,
-    row_s=6e-6,
-    row_kv_s=1e-8,
-    plain_sequence_s=2e-5,
-    verify_sequence_s=4e-5,
-    draft_token_s=1e-6,
-    step_s=3e-4,
-)
-SERVING = ServingCost(chunk_s=4e-5, text_token_s=1e-7, join_s=2e-5, row_s=1e-5, row_kv_s=3e-8)
-MACHINE = CalibratedOn(machine="m", accelerator=None, logical_cores=1, memory_gib=1.0, commit=None, date="")
 
 
 def config_of(folder, *changes):
@@ -45,22 +29,7 @@ def config_of(folder, *changes):
 
 @pytest.fixture
 def calibrated(tmp_path):
-    config = config_of(tmp_path)
-    engine = engine_of(read_shape(Path(config.model.path)), config.rollout.engine)
-    calibration = Calibration(
-        version=VERSION,
-        engine=engine,
-        taken=MACHINE,
-        gemm_flops=1e10,
-        cost=COST,
-        serving=SERVING,
-        residuals=(),
-        left_out=(),
-        points=(),
-        joins=(),
-    )
-    write_calibration(calibration, tmp_path / "c.json")
-    return calibration
+    return calibrated_for(config_of(tmp_path), tmp_path / "c.json")
 
 
 def test_a_measured_engine_is_simulated_without_weights(calibrated, tmp_path):

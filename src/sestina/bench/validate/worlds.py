@@ -2,7 +2,9 @@
 
 import io
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Console
 
@@ -21,14 +23,27 @@ CALIBRATED = recording_of(Setting(scheduler="divided", instances=1))
 """Of whose configuration the calibration is, and whose lengths all others are held to."""
 
 
+World: TypeAlias = tuple[str, ...]
+"""What steps of emulated engines take, on the command line."""
+MEASURED: World = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocked:
+    """A setting in calibrated time."""
+
+    predicted: Outturn
+    emulated: Outturn
+
+
 class Worlds:
     """What predictions are made from is taken when it is first wanted; it mutates RUNS alone."""
 
     def __init__(self, say: Say) -> None:
         self._calibration = calibrate(_config(BASE, CALIBRATED, "calibration"), "validate", say)
         self.recording = self._emulated(CALIBRATED, "recording")
-        self._drafted: dict[Setting, Path] = {}
-        """Recordings with drafts, by their settings."""
+        self._drafted: dict[tuple[Setting, World], Path] = {}
+        """Recordings with drafts, by their settings and what their time was."""
         self._alone_s: dict[Setting, Seconds] = {}
         """Their makespans, simulated at the calibration's own pace."""
 
@@ -40,24 +55,36 @@ class Worlds:
 
     def predicted(self, setting: Setting, name: str, pace: float) -> Outturn:
         """Simulate a setting, from the calibration and recordings alone, at a pace."""
-        return self._simulated(setting, name, (*self._yields(setting), f"sim.hardware.pace={pace}"))
+        return self._simulated(setting, name, (*self._yields(setting, MEASURED), f"sim.hardware.pace={pace}"))
+
+    def clocked(self, setting: Setting, name: str) -> Clocked:
+        """Emulate and simulate a setting with steps that take what the calibration says, on no machine's time."""
+        run_dir = self._emulated(setting, f"emulated-{name}", self._calibrated)
+        check_lengths(run_dir, self.recording)
+        return Clocked(
+            predicted=self._simulated(setting, f"simulated-{name}", self._yields(setting, self._calibrated)),
+            emulated=read_outturn(run_dir),
+        )
 
     def pace(self, setting: Setting, name: str) -> float:
         """Emulate a setting's recording once more; returns what it takes, over its simulation's makespan."""
         recorded = recording_of(setting)
         if recorded not in self._alone_s:
-            alone = self._simulated(recorded, f"{name}-simulated", self._yields(recorded))
+            alone = self._simulated(recorded, f"{name}-simulated", self._yields(recorded, MEASURED))
             self._alone_s[recorded] = alone["makespan"]
         return self.measured(recorded, name)["makespan"] / self._alone_s[recorded]
 
-    def _emulated(self, setting: Setting, name: str) -> Path:
-        return _run(("sim=emulated", "sim.controller=free", *BASE), setting, name)
+    @property
+    def _calibrated(self) -> World:
+        return ("sim/hardware=calibrated", f"sim.hardware.path={self._calibration}")
+
+    def _emulated(self, setting: Setting, name: str, world: World = MEASURED) -> Path:
+        return _run(("sim=emulated", "sim.controller=free", *world, *BASE), setting, name)
 
     def _simulated(self, setting: Setting, name: str, further: tuple[str, ...]) -> Outturn:
         world = (
             "sim=simulated",
-            "sim/hardware=calibrated",
-            f"sim.hardware.path={self._calibration}",
+            *self._calibrated,
             "sim/workload=recorded",
             f"sim.workload.path={self.recording}",
             *further,
@@ -65,13 +92,13 @@ class Worlds:
         )
         return read_outturn(_run(world, setting, name))
 
-    def _yields(self, setting: Setting) -> tuple[str, ...]:
-        """Return what a recording says of what drafts yield."""
+    def _yields(self, setting: Setting, world: World) -> tuple[str, ...]:
+        """Return what a recording, in the same kind of time, says of what drafts yield."""
         if setting.drafts is None:
             return ()
-        recorded = drafting_of(setting)
+        recorded = drafting_of(setting), world
         if recorded not in self._drafted:
-            self._drafted[recorded] = self._emulated(recorded, f"recording-{len(self._drafted)}")
+            self._drafted[recorded] = self._emulated(recorded[0], f"recording-{len(self._drafted)}", world)
         return (
             f"sim.acceptance.draft_tokens={setting.drafts[1]}",
             f"sim.acceptance.recording={self._drafted[recorded]}",

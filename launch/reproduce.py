@@ -2,15 +2,14 @@
 
 import argparse
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from sestina.core.errors import SestinaError
-from sestina.reproduction.page import write_tables
-from sestina.reproduction.papers import PAPERS, cells_of
+from sestina.reproduction.page import around_tables, write_tables
+from sestina.reproduction.papers import PAPERS, predicted
 from sestina.reproduction.terminal import cell_table, figure_lines
 from sestina.reproduction.verdict import verdict
 from sestina.reproduction.written import write_cells
@@ -25,15 +24,17 @@ def main() -> int:
     asked = parser.parse_args()
     for name in [name for name in asked.papers if name not in PAPERS]:
         parser.error(f"{name!r} is not known; {', '.join(PAPERS)} are")
-    for path in filter(None, (asked.page, asked.cells)):
-        if not path.parent.is_dir():  # said before minutes of simulating
-            parser.error(f"{path}: there is no folder {path.parent}")
-    cells = cells_of(asked.papers or list(PAPERS), partial(print, flush=True))
-    figures = verdict(cells)
+    # What is wrong is said before minutes of simulating.
+    if asked.cells is not None and not asked.cells.parent.is_dir():
+        parser.error(f"{asked.cells}: there is no folder {asked.cells.parent}")
+    if asked.page is not None:
+        around_tables(asked.page)
+    found = predicted(asked.papers or list(PAPERS), partial(print, flush=True))
+    cells, figures = found.cells, verdict(found.cells)
     Console(soft_wrap=True).print(cell_table(cells))
     print(*figure_lines(figures), sep="\n")
     if asked.page is not None:
-        write_tables(asked.page, cells, figures, command="make reproduce", taken_s=time.process_time())
+        write_tables(asked.page, cells, figures, command="make reproduce", taken_s=found.cpu_s)
     if asked.cells is not None:
         write_cells(asked.cells, cells)
     return int(any(figure.met is False for figure in figures))

@@ -36,6 +36,10 @@ class ConfigError(UserError):
         count = "1 problem" if len(violations) == 1 else f"{len(violations)} problems"
         super().__init__("\n".join([f"configuration: {count}", *(f"  {v}" for v in violations)]))
 
+    def __reduce__(self) -> tuple[type["ConfigError"], tuple[list[str]]]:
+        """Be whole in another process too."""
+        return type(self), (self.violations,)
+
 
 class AbsentError(ConfigError):
     """The configuration names what this machine does not have; another one may."""

@@ -20,17 +20,23 @@ def write_tables(
     page: Path, cells: Sequence[Cell], figures: Sequence[Figure], *, command: str, taken_s: Seconds
 ) -> None:
     """Replace the tables of a page, which stand between two comments; raises DataError on a page without them."""
+    before, after = around_tables(page)
+    taken = f"`{command}` on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {commit_of(Path.cwd()) or 'unknown'}; "
+    head = taken + f"{_described(this_machine())}; {taken_s:.0f} s of CPU time."
+    text = "\n\n".join([head, *_verdict(cells, figures), *_tables(cells)])
+    with written_aside(page) as aside:
+        aside.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def around_tables(page: Path) -> tuple[str, str]:
+    """Return what stands before the tables of a page, and what behind; raises DataError on a page without them."""
     if not page.exists():
         raise DataError(f"{page}: there is no such page")
     before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise DataError(f"{page}: has no place for tables; it is between the lines '{BEGIN}' and '{END}'")
-    taken = f"`{command}` on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {commit_of(Path.cwd()) or 'unknown'}; "
-    head = taken + f"{_described(this_machine())}; {taken_s:.0f} s of CPU time."
-    text = "\n\n".join([head, *_verdict(cells, figures), *_tables(cells)])
-    with written_aside(page) as aside:
-        aside.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    return before, after
 
 
 def _described(machine: Machine) -> str:

@@ -77,8 +77,13 @@ def test_a_paper_that_is_not_known_is_refused():
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("option", ["--page", "--cells"])
-def test_a_place_that_is_not_there_is_refused_before_anything_is_simulated(tmp_path, option):
-    done = launched(option, str(tmp_path / "none" / "file"))
-    assert f"there is no folder {tmp_path / 'none'}" in done.stderr
-    assert (done.returncode, done.stdout) == (2, "")
+def test_a_place_that_is_not_there_is_refused_before_anything_is_simulated(tmp_path):
+    (tmp_path / "page.md").write_text("no tables\n", encoding="utf-8")
+    for option, place, reason in (
+        ("--cells", "none/file", f"there is no folder {tmp_path / 'none'}"),
+        ("--page", "none/file", "there is no such page"),
+        ("--page", "page.md", "has no place for tables"),
+    ):
+        done = launched(option, str(tmp_path / place))
+        assert f"{tmp_path / place}: {reason}" in done.stderr
+        assert (done.returncode, done.stdout) == (2, "")

@@ -174,8 +174,8 @@ def test_what_is_real_in_an_emulation_is_not_given(tmp_path):
         "sim.hardware.kind: 'gpu' is not allowed with sim.world 'emulated'; "
         "'calibrated' (sim/hardware=calibrated), or sim.hardware null: its engines run here"
     ]
-    assert violations("sim.workload={kind: recorded, path: run}", argv=argv) == [
-        "sim.workload.kind: 'recorded' is not allowed with sim.world 'emulated'; "
+    assert violations(argv=(*argv, "sim/workload=drawn")) == [
+        "sim.workload.kind: 'drawn' is not allowed with sim.world 'emulated'; "
         "sim.workload null: prompts and tokens are real there"
     ]
     table = "sim.acceptance={draft_tokens: 8, siblings: [0], tokens_per_step: [1.7]}"

@@ -14,7 +14,7 @@ from sestina.policies.planner import SchedulerKind
 from sestina.reproduction.cell import Cell, Kind, cell_of
 from sestina.reproduction.rollouts import Outcome, rolled_out
 from sestina.reproduction.seer.published import QWEN_ORACLE, QWEN_TAILS, Motivation, Published
-from sestina.reproduction.seer.tasks import TASKS, System, Task, world_of_task
+from sestina.reproduction.seer.tasks import System, Task, world_of_task
 from sestina.reproduction.spread import SPREADS, spread_of
 
 PAPER = "Seer v3"
@@ -46,9 +46,9 @@ class Reproduced:
         return self.task.published.baseline_s / self.baseline.rollout_s
 
 
-def cells(say: Say) -> list[Cell]:
-    """Simulate the three models; `say` hears how it goes."""
-    return [cell for task in TASKS for cell in cells_of(reproduced(task, say))]
+def cells(task: Task, say: Say) -> list[Cell]:
+    """Simulate a model; `say` hears how it goes."""
+    return cells_of(reproduced(task, say))
 
 
 def reproduced(task: Task, say: Say) -> Reproduced:

@@ -6,15 +6,15 @@ Acceptance is one rate alpha for every place of a draft, so a draft of g tokens 
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sestina.config.run import RunConfig
-from sestina.config.sim import AcceptanceConfig, SimConfig
+from sestina.config.sim import AcceptanceConfig, CalibratedConfig, SimConfig
 from sestina.core.errors import ConfigError
 from sestina.simulator.chunk import Chunk
 from sestina.simulator.cost.step import EngineCost
-from sestina.simulator.yields import Yields, read_yields
+from sestina.simulator.yields import Yields, check_whole, read_yields
 
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Draft lengths tried where the run's policy adapts them."""
@@ -36,6 +36,14 @@ class Drafting:
     """[classes]: share of the longest draft that is found, in the mean; none: all of it"""
     recorded: Yields | None = None
     """Whose classes they are, where each chunk of a response has its own; there are no others by siblings then."""
+    choices: tuple[int, ...] | None = None
+    """Indices of the lengths that the run's policy chooses from, where steps have room for so many rows alone: the
+    others are what its drafts are cut to, from 0 on. None: it chooses from all, and there is room."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether steps may have no room for what is drafted."""
+        return self.choices is not None
 
     def classes_of(self, chunk: Chunk, finished: int) -> list[tuple[int, int]]:
         """Return the classes of a chunk of a response with so many finished siblings, by the tokens they go up to."""
@@ -60,14 +68,24 @@ class Drafting:
         found = sum(count * share for count, share in zip(counts, self.drafted, strict=True))
         return length * found / sum(counts)
 
-    def choose(self, cost: EngineCost, batch: int, tokens: float, counts: Sequence[int]) -> int:
+    def choose(
+        self, cost: EngineCost, batch: int, tokens: float, counts: Sequence[int], *, joined: bool = False
+    ) -> int:
         """Return the index of the length whose steps take least time for each token (Seer v3, algorithm 1).
 
-        `counts`: responses of each class.
+        `counts`: responses of each class. `joined`: chunks join the step, and take rows.
         """
-        if len(self.lengths) == 1:
-            return 0
-        return min(range(len(self.lengths)), key=lambda index: self._token_s(cost, batch, tokens, counts, index))
+        choices = range(len(self.lengths)) if self.choices is None else self.choices
+        best = choices[0]
+        if len(choices) > 1:
+            best = min(choices, key=lambda index: self._token_s(cost, batch, tokens, counts, index))
+        return self._cut(best, cost.draft_rows(batch, joined=joined), batch, counts) if self.limited else best
+
+    def _cut(self, index: int, rows: int, batch: int, counts: Sequence[int]) -> int:
+        """Return the longest length, up to one, for whose drafts there are rows."""
+        while index and batch * self.drafts(index, counts) > rows:
+            index -= 1
+        return index
 
     def _token_s(self, cost: EngineCost, batch: int, tokens: float, counts: Sequence[int], index: int) -> float:
         gained = sum(count * rates[index] for count, rates in zip(counts, self.rates, strict=True))
@@ -90,25 +108,37 @@ def drafting_of(config: RunConfig, sim: SimConfig) -> Drafting:
     if table is None:
         raise ConfigError(["sim.acceptance: null is not allowed with draft.source; sim=simulated has a table"])
     lengths = _lengths(config)
+    if not isinstance(sim.hardware, CalibratedConfig):
+        return _with(config, table, lengths)
+    # Of the embedded engine, whose steps have rows for so many; servers of GPUs have as many as they are given.
+    if table.recording is not None:
+        check_whole(table.recording, draft_tokens=table.draft_tokens)
+    room = tuple(sorted({0, *(length for length in _LENGTHS if length < lengths[-1]), *lengths}))
+    return replace(_with(config, table, room), choices=tuple(room.index(length) for length in lengths))
+
+
+def _with(config: RunConfig, table: AcceptanceConfig, lengths: tuple[int, ...]) -> Drafting:
     if table.recording is not None:
         return _recorded(table, table.recording, lengths)
     _check(table)
-    classes = len(table.siblings) if draft.source == "grouped" else 1
+    classes = len(table.siblings) if config.draft.source == "grouped" else 1
+    drafted = tuple(mean / table.draft_tokens for mean in table.drafted_per_step[:classes])
     return Drafting(
         lengths=lengths,
         siblings=table.siblings[:classes],
-        rates=_rates(table.tokens_per_step[:classes], table.draft_tokens, lengths),
-        drafted=tuple(mean / table.draft_tokens for mean in table.drafted_per_step[:classes]),
+        rates=_rates(table.tokens_per_step[:classes], drafted, table.draft_tokens, lengths),
+        drafted=drafted,
     )
 
 
 def _recorded(table: AcceptanceConfig, recording: Path, lengths: tuple[int, ...]) -> Drafting:
     yields = read_yields(recording, draft_tokens=table.draft_tokens)
+    drafted = tuple(mean / table.draft_tokens for mean in yields.drafted_per_step)
     return Drafting(
         lengths=lengths,
         siblings=(0,),
-        rates=_rates(yields.tokens_per_step, table.draft_tokens, lengths),
-        drafted=tuple(mean / table.draft_tokens for mean in yields.drafted_per_step),
+        rates=_rates(yields.tokens_per_step, drafted, table.draft_tokens, lengths),
+        drafted=drafted,
         recorded=yields,
     )
 
@@ -141,10 +171,20 @@ def _check(table: AcceptanceConfig) -> None:
         ])  # fmt: skip
 
 
-def _rates(means: Sequence[float], draft_tokens: int, lengths: Sequence[int]) -> tuple[tuple[float, ...], ...]:
-    """Return [means][lengths]: tokens per step, from those that drafts of `draft_tokens` yield."""
-    rates = [_rate(mean, draft_tokens) for mean in means]
-    return tuple(tuple(yielded(rate, length) for length in lengths) for rate in rates)
+def _rates(
+    means: Sequence[float], drafted: Sequence[float], draft_tokens: int, lengths: Sequence[int]
+) -> tuple[tuple[float, ...], ...]:
+    """Return [means][lengths]: tokens per step, from those that drafts of `draft_tokens` yield.
+
+    `drafted`: as of `Drafting`. A draft is found whole or not at all.
+    """
+    found = drafted or (1.0,) * len(means)
+    return tuple(_of_class(mean, share, draft_tokens, lengths) for mean, share in zip(means, found, strict=True))
+
+
+def _of_class(mean: float, share: float, draft_tokens: int, lengths: Sequence[int]) -> tuple[float, ...]:
+    rate = _rate(1.0 + (mean - 1.0) / share, draft_tokens) if share else 0.0
+    return tuple(1.0 + share * (yielded(rate, length) - 1.0) for length in lengths)
 
 
 def yielded(rate: float, length: int) -> float:

@@ -93,6 +93,8 @@ class FluidInstance:
         self._segment: _Segment | None = None
         self._gave_way = False
         """Whether the step that begins at the boundary has cost a request its room: it does not come back before it."""
+        self._joined = False
+        """Whether chunks join the step that begins at the boundary, and take rows that drafts would have."""
         self._moves: list[tuple[Chunk, int]] = []
         self._cuts: list[Chunk] = []
         self._weights: _Weights | None = None
@@ -249,7 +251,7 @@ class FluidInstance:
     def _run(self, segment: _Segment, steps: int) -> None:
         if not steps:
             return
-        self._gave_way = False
+        self._gave_way = self._joined = False
         last = steps == segment.steps
         span_s = segment.lines.span_s(steps, self._read_tokens, segment.growth)
         self._at_s = segment.ends_s if last else self._at_s + span_s
@@ -263,12 +265,13 @@ class FluidInstance:
         """Find the next event: a chunk ends, or room does; makes room for one step at least."""
         while self._running:
             batch = len(self._running)
-            length = self._drafting.choose(self._cost, batch, self._read_tokens, self._progress.counts)
+            counts, joined = self._progress.counts, self._joined
+            length = self._drafting.choose(self._cost, batch, self._read_tokens, counts, joined=joined)
             growth = self._progress.growth(length)
             room = self._residents.room_tokens
             if growth <= room:
-                steps = min(int(room // growth), self._progress.steps_to_end(length))
-                lines = self._cost.lines(batch, self._drafting.drafts(length, self._progress.counts))
+                steps = 1 if joined else min(int(room // growth), self._progress.steps_to_end(length))
+                lines = self._cost.lines(batch, self._drafting.drafts(length, counts))
                 ends_s = self._at_s + lines.span_s(steps, self._read_tokens, growth)
                 return _Segment(lines, length, growth, steps, ends_s)
             self._preempt()
@@ -294,6 +297,7 @@ class FluidInstance:
         while self._waiting and self._fits(self._waiting[0]):
             rows += self._enter(self._waiting.popleft())
         self._at_s += self._cost.joining_s(rows)
+        self._joined = self._drafting.limited
 
     def _enter(self, chunk: Chunk) -> int:
         """Take a waiting request in; returns the tokens that it computes."""

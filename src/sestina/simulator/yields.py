@@ -14,8 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from sestina.config.resolved import read_resolved
+from sestina.controller.run_dir import CONFIG
 from sestina.core.errors import DataError
 from sestina.core.ids import EVAL_GROUPS, RequestId
+from sestina.rollout.config import TorchEngineConfig
 from sestina.telemetry.traces import read_chunks
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -77,6 +80,23 @@ def read_yields(run_dir: Path, *, draft_tokens: int) -> Yields:
             for row, (part, classes) in zip(first, parts, strict=True)
         },
     )
+
+
+def check_whole(run_dir: Path, *, draft_tokens: int) -> None:
+    """Raise DataError where a run's steps may not have had rows for all drafts, which were cut then.
+
+    Whoever cuts them by other responses wants them whole. A step that chunks join gives half of its rows to drafts.
+    """
+    engine = read_resolved(run_dir / CONFIG).rollout.engine
+    if not isinstance(engine, TorchEngineConfig):
+        return
+    wanted = engine.max_running * (1 + 2 * draft_tokens)
+    if engine.max_step_tokens < wanted:
+        raise DataError(
+            f"{run_dir}: its steps had no rows for all drafts; sim.acceptance.recording is a run with "
+            f"rollout.engine.max_step_tokens of at least {wanted}, for drafts of {draft_tokens} of "
+            f"{engine.max_running} responses"
+        )
 
 
 def _check(run_dir: Path, draft_tokens: int, drafted: FloatArray, steps: FloatArray) -> None:

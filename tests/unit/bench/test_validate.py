@@ -1,13 +1,16 @@
 """The arithmetic of predictions held against runs; the runs themselves are in the slow tier."""
 
+from dataclasses import replace
+
 import pytest
 
 from sestina.bench import validate
 from sestina.bench.validate import Compared, figures_of, speculation_of
 from sestina.bench.validate.outturn import errors_of, mean_of, outturn_of, spread_of
 from sestina.bench.validate.picture import draw
-from sestina.bench.validate.settings import SETTINGS, Setting, recording_of
+from sestina.bench.validate.settings import SETTINGS, Setting, drafting_of, recording_of
 from sestina.bench.validate.takes import Take, pace_of, repeated
+from sestina.bench.validate.worlds import Clocked
 from tests.unit.bench.helpers import by_name
 
 PLAIN = Setting(scheduler="divided", instances=2)
@@ -20,7 +23,10 @@ def take(makespan, pace=1.0):
 
 def compared(setting, predicted, *makespans):
     outturn = {"makespan": predicted, "tail share": 0.1}
-    return Compared(setting=setting, predicted=outturn, takes=[take(makespan) for makespan in makespans])
+    clocked = Clocked(predicted=outturn, emulated={"makespan": 1.0, "tail share": 0.1})
+    return Compared(
+        setting=setting, predicted=outturn, takes=[take(makespan) for makespan in makespans], clocked=clocked
+    )
 
 
 def test_an_outturn_is_read_off_completions():
@@ -44,6 +50,8 @@ def test_every_value_is_asked_of_and_its_spread_stands_beside_it():
     assert found[f"{name}: makespan, predicted off by"].met
     assert found[f"{name}: makespan, runs apart by"].value == pytest.approx(0.2)
     assert found[f"{name}: tail share, predicted off by"].met is False
+    assert found[f"{name}: makespan, in calibrated time off by"].value == pytest.approx(0.05)
+    assert found["1 settings: tail share in calibrated time, within 0.1"].value == 1
     assert found[f"{name}: steps of a recording's runs, over the calibration's"].value == 1
     assert found["1 settings: tail share, within 0.1"].value == 0
 
@@ -78,6 +86,8 @@ def test_nothing_is_predicted_from_itself():
     assert len(SETTINGS) >= 12
     assert len({setting.name for setting in SETTINGS}) == len(SETTINGS)
     assert not {recording_of(setting) for setting in SETTINGS} & set(SETTINGS)
+    drafting = {replace(drafting_of(setting), step_tokens=setting.step_tokens) for setting in SETTINGS}
+    assert not drafting & set(SETTINGS)
 
 
 def test_a_picture_is_drawn(tmp_path):
@@ -95,4 +105,5 @@ def test_a_setting_is_predicted_from_the_calibration_alone(monkeypatch, tmp_path
     found = by_name(validate.measure(lambda line: None, [setting], takes=1))
     assert found[f"{setting.name}: makespan, measured"].value > 0
     assert found[f"{setting.name}: makespan, predicted off by"].value < 1
+    assert found[f"{setting.name}: makespan, in calibrated time off by"].value < 0.1
     assert (tmp_path / "validate.png").exists()

@@ -7,6 +7,7 @@ from sestina.config.load import load
 from sestina.core.errors import AbsentError, ConfigError
 from sestina.rollout.calibration.file import write_calibration
 from sestina.rollout.pages import PAGE_TOKENS
+from sestina.simulator.acceptance import drafting_of
 from sestina.simulator.run import simulate
 from sestina.simulator.world import world_of
 from sestina.telemetry.metrics import read_metrics
@@ -42,6 +43,18 @@ def test_a_measured_engine_is_simulated_without_weights(calibrated, tmp_path):
     lines = [line.values for line in read_metrics(config.dir)]
     assert [line["perf/uncalibrated/trainer"] for line in lines] == [1, 1]
     assert all(line["perf/rollout_s"] > 0 for line in lines)
+
+
+def test_drafts_are_cut_to_what_the_engine_has_rows_for(calibrated, tmp_path):
+    """A draft is found whole or not at all: of half of the steps one of 4 tokens, of which all are right or none."""
+    table = "sim.acceptance={draft_tokens: 4, siblings: [0], tokens_per_step: [3.0], drafted_per_step: [2.0]}"
+    drafts = ("draft.source=grouped", "draft.length=fixed", "draft.toggle=always", "draft.max_tokens=4")
+    config = config_of(tmp_path, *drafts, table)
+    found = drafting_of(config, config.sim)
+    assert (found.lengths, found.choices, found.drafted) == ((0, 1, 2, 3, 4), (4,), (0.5,))
+    assert found.rates[0] == pytest.approx([1.0, 1.5, 2.0, 2.5, 3.0])
+    adaptive = config_of(tmp_path, *drafts[:1], "draft.length=mba", "draft.toggle=batch", "draft.max_tokens=4", table)
+    assert drafting_of(adaptive, adaptive.sim).choices == (0, 1, 2, 3, 4)
 
 
 def test_a_pace_is_of_every_step(calibrated, tmp_path):

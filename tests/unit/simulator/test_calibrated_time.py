@@ -8,7 +8,7 @@ from rich.console import Console
 from sestina.bench.validate.outturn import errors_of, read_outturn
 from sestina.config.load import load
 from sestina.controller.plan import planner_of
-from sestina.core.errors import AbsentError
+from sestina.core.errors import AbsentError, DataError
 from sestina.policies.drafting.serving import JoinPoint, joined_s
 from sestina.rollout.taken import Joined, Taken
 from sestina.simulator.cost.taken import CalibratedMeter, taken_s
@@ -129,7 +129,7 @@ def test_a_simulation_foretells_what_real_engines_come_to(taken, divided, change
     drafts = [change for change in changes if change.startswith("draft")]
     acceptance = ()
     if drafts:
-        recording = taken("rollout.chunk_tokens=128", *drafts)
+        recording = taken("rollout.chunk_tokens=128", "rollout.engine.max_step_tokens=576", *drafts)
         acceptance = ("sim.acceptance.draft_tokens=4", f"sim.acceptance.recording={recording.dir}")
     lengths = ("sim/workload=recorded", f"sim.workload.path={divided.dir}")
     simulated = taken("sim=simulated", "sim.reward_s=0", *lengths, *changes, *acceptance)
@@ -139,6 +139,18 @@ def test_a_simulation_foretells_what_real_engines_come_to(taken, divided, change
     errors = errors_of(read_outturn(simulated.dir), read_outturn(emulated.dir))
     # Which group is begun last, at the edge of the room, moves the half of them and the tail; a step has few groups.
     assert all(errors[name] < 0.07 for name in ("makespan", "p90 completion", "p99 completion")), errors
+
+
+def test_a_recording_whose_steps_had_no_rows_for_all_drafts_is_refused(taken, divided):
+    with pytest.raises(DataError, match=r"no rows for all drafts; .*max_step_tokens of at least 576, for dr"):
+        taken(
+            "sim=simulated",
+            "sim/workload=recorded",
+            f"sim.workload.path={divided.dir}",
+            *GROUPED,
+            "sim.acceptance.draft_tokens=4",
+            f"sim.acceptance.recording={divided.dir}",
+        )
 
 
 def test_what_no_calibration_has_is_refused(calibration):

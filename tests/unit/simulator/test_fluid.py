@@ -287,6 +287,42 @@ def test_drafts_that_are_not_found_take_no_time():
     assert (one.steps, one.drafted_tokens) == (50, 50)
 
 
+SERVING = ServingCost(chunk_s=0.0, text_token_s=0.0, join_s=0.0, row_s=0.0, row_kv_s=0.0)
+LIMITED = Drafting(
+    lengths=(0, 1, 2, 3, 4), siblings=(0,), rates=((1.0, 1.5, 2.0, 2.5, 3.0),), drafted=(0.5,), choices=(4,)
+)
+
+
+@given(
+    st.integers(1, 8), st.integers(1, 60), st.booleans(), st.lists(st.integers(0, 4), min_size=1, max_size=4), st.data()
+)
+def test_drafts_are_as_long_as_there_are_rows_for(batch, rows, joined, lengths, data):
+    drafting = dataclasses.replace(LIMITED, choices=tuple(sorted(set(lengths))))
+    cost = dataclasses.replace(COST, max_step_tokens=rows, serving=SERVING)
+    room = max(0, rows - batch) // (2 if joined else 1)
+    index = drafting.choose(cost, batch, 100.0, (batch,), joined=joined)
+    assert index == 0 or batch * 0.5 * index <= room
+    assert index <= max(drafting.choices)
+    if len(drafting.choices) == 1:
+        [wanted] = drafting.choices
+        assert index == max([0, *(length for length in range(wanted + 1) if batch * 0.5 * length <= room)])
+
+
+def test_chunks_that_join_a_step_take_rows_of_drafts():
+    """Four responses, of each two tokens found: 8 rows, as decoding leaves, but for 4 in the first step."""
+    cost = dataclasses.replace(COST, max_step_tokens=12, serving=SERVING)
+    subject = instance(drafting=LIMITED, cost=cost)
+    chunks = [chunk(group, 10, 14) for group in range(4)]
+    for each in chunks:
+        subject.submit(each)
+    subject.settle(0.0)
+    while subject.num_running:
+        subject.finish()
+        subject.settle(0.0)
+    # Two tokens and one draft once, then 3 tokens and two drafts: 14 tokens after 5 steps.
+    assert {(each.steps, each.drafted_tokens) for each in chunks} == {(5, 1 + 4 * 2)}
+
+
 @pytest.mark.parametrize(
     ("on_update", "versions", "again"),
     [(OnUpdate(), [0, 1], True), (OnUpdate(keep_kv=True), [0, 1], False), (OnUpdate(drains=True), [0], False)],

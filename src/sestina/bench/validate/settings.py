@@ -13,6 +13,8 @@ BASE = (
     "eval.every=0",
     'telemetry.wandb="off"',
 )
+ROWS, ROWS_FOR_ALL = 256, 1024
+"""Of a step: the built-in task's, and as many as all drafts need, which a simulation cuts by itself."""
 WIDE, TIGHT = 16384, 4096
 """Tokens of keys and values: of all that run, and of some."""
 
@@ -26,6 +28,8 @@ class Setting:
     chunk_tokens: int = 64
     kv_tokens: int = WIDE
     drafts: Drafts = None
+    step_tokens: int = ROWS
+    """Of one forward pass."""
 
     @property
     def name(self) -> str:
@@ -49,6 +53,7 @@ class Setting:
             f"rollout.num_instances={self.instances}",
             f"rollout.chunk_tokens={self.chunk_tokens}",
             f"rollout.engine.kv_capacity_tokens={self.kv_tokens}",
+            f"rollout.engine.max_step_tokens={self.step_tokens}",
             f"draft={source}",
             "draft.length=fixed",
             "draft.guard=false",
@@ -90,4 +95,10 @@ def drafting_of(setting: Setting) -> Setting:
     Drafts of the group are of siblings on the same instance; where a group stays together, one instance has all.
     """
     together = setting.scheduler == "group"
-    return Setting(scheduler="divided", instances=1 if together else 3, chunk_tokens=128, drafts=setting.drafts)
+    return Setting(
+        scheduler="divided",
+        instances=1 if together else 3,
+        chunk_tokens=128,
+        drafts=setting.drafts,
+        step_tokens=ROWS_FOR_ALL,
+    )

@@ -72,6 +72,11 @@ class EngineCost:
         further = (rows - 1) // self.max_step_tokens if rows else 0
         return (1 + further) * self.serving.join_s + further * (self.step.weights_s + self.step.step_s)
 
+    def draft_rows(self, batch: int, *, joined: bool) -> int:
+        """Return how many rows a step has for drafts: what decoding leaves, or half of that where chunks join it."""
+        left = max(0, self.max_step_tokens - batch)
+        return left // 2 if joined else left
+
     def _experts_s(self, rows: float) -> Seconds:
         return 0.0 if self.experts is None else self.experts.read_s(rows)
 
